@@ -1,0 +1,1 @@
+"""Measuring: clocks, statistics, workloads, and the tidy record that every run leaves."""

@@ -1,0 +1,1 @@
+"""Given the bytes so far, what may follow."""

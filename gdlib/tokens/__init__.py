@@ -1,0 +1,1 @@
+"""Bytes to tokens: what a vocabulary makes of a grammar."""

@@ -1,0 +1,92 @@
+"""Stopwatches for the parts of a step.
+
+On a CPU `perf_counter_ns` is read where a part ends. On a GPU a kernel is still running when its launch returns, so an
+event is recorded in the stream instead and all of them are read after one synchronisation at the end.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import torch
+
+
+class CpuClock:
+    """parts_ns[i]: nanoseconds spent in part i; whole_ns: from `start` to `stop`."""
+
+    def __init__(self, parts: int):
+        self._parts = parts
+
+    def start(self) -> None:
+        self.parts_ns = [0] * self._parts
+        self._began = self._last = time.perf_counter_ns()
+
+    def lap(self, part: int) -> None:
+        now = time.perf_counter_ns()
+        self.parts_ns[part] += now - self._last
+        self._last = now
+
+    def stop(self) -> None:
+        self.whole_ns = time.perf_counter_ns() - self._began
+
+
+class CudaClock:
+    """The same by CUDA events of the current stream, read after the work is done."""
+
+    def __init__(self, parts: int):
+        self._parts = parts
+
+    def start(self) -> None:
+        torch.cuda.synchronize()
+        self._events = [(-1, self._now())]
+
+    def lap(self, part: int) -> None:
+        self._events.append((part, self._now()))
+
+    def stop(self) -> None:
+        self._events.append((-1, self._now()))
+        torch.cuda.synchronize()
+        self.parts_ns = [0] * self._parts
+        for (_, before), (part, after) in zip(self._events, self._events[1:], strict=False):
+            if part >= 0:
+                self.parts_ns[part] += int(before.elapsed_time(after) * 1e6)
+        self.whole_ns = int(self._events[0][1].elapsed_time(self._events[-1][1]) * 1e6)
+
+    @staticmethod
+    def _now() -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def make_clock(device: torch.device, parts: int) -> CpuClock | CudaClock:
+    return CudaClock(parts) if device.type == "cuda" else CpuClock(parts)
+
+
+@contextmanager
+def quiet_gc():
+    """No garbage collection inside: it would land on whichever arm is running."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def interleave(arms: dict[str, Callable[[], None]], rounds: int, first: int = 0):
+    """Yield (round, position, name) so that every round runs all arms once, in an order that rotates and reverses.
+
+    Each arm thereby comes first, last and in between about equally often, whatever drifts. `first` shifts the rotation.
+    """
+    names = list(arms)
+    for round_ in range(rounds):
+        turn = (first + round_) % len(names)
+        order = names[turn:] + names[:turn]
+        if (first + round_) // len(names) % 2:
+            order.reverse()
+        for position, name in enumerate(order):
+            yield round_, position, name

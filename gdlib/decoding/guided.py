@@ -1,0 +1,130 @@
+"""Guided decoding: the grammar decides what may come, the model which of it.
+
+Two ways to the very same text. `dense` is the usual one: a mask tensor a state, cached, added to the logits of every
+step. `guided` does less. Where one token alone is legal, nothing is chosen. Elsewhere the model's own choice is tried
+first and the mask is built only where that choice is illegal. Greedily this changes nothing: a legal argmax of
+all logits is the argmax of the legal ones. Under temperature it changes nothing either: with p the model's distribution
+and Z the mass of the legal tokens, a legal token x comes out with probability p(x) + (1 - Z) p(x) / Z = p(x) / Z.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gdlib.decoding import MASK_APPLY, MASK_BUILD, MODEL, SELECT, STATE_UPDATE, DecodingError, Generation, Lap
+from gdlib.decoding.sampling import pick
+from gdlib.tokens.bitmask import apply_mask
+from gdlib.tokens.matcher import Matcher
+
+
+def guided(
+    model,
+    prompt_ids: Sequence[int],
+    matcher: Matcher,
+    max_tokens: int,
+    *,
+    temperature: float = 0.0,
+    generator: torch.Generator | None = None,
+    skip_forced: bool = True,
+    lap: Lap = None,
+) -> Generation:
+    """Generate a text of the matcher's grammar; `stop` is "length" where it was cut before its end.
+
+    skip_forced=False looks at the model's choice even where one token alone is legal (to measure what skipping saves).
+    """
+    model.reset()
+    matcher.reset()
+    ids: list[int] = []
+    new = prompt_ids
+    masked = forced = 0
+    stop = "length"
+    while len(ids) < max_tokens:
+        logits = model(new)
+        if lap:
+            lap(MODEL)
+        token = matcher.only_token() if skip_forced else -1
+        if token >= 0:
+            forced += 1
+            matcher.accept(token)
+        else:
+            token = pick(logits, temperature, generator)
+            if lap:
+                lap(SELECT)
+            if not matcher.accept(token):
+                masked += 1
+                row = matcher.mask()
+                if lap:
+                    lap(MASK_BUILD)
+                apply_mask(logits, torch.from_numpy(row))
+                if lap:
+                    lap(MASK_APPLY)
+                token = pick(logits, temperature, generator)
+                if lap:
+                    lap(SELECT)
+                _accept_masked(matcher, token, len(ids))
+        ids.append(token)
+        if lap:
+            lap(STATE_UPDATE)
+        if token in matcher.vocab.eos_ids:
+            stop = "eos"
+            break
+        new = (token,)
+    return Generation(ids, stop, {"tokens": len(ids), "forwards": len(ids), "masked": masked, "forced": forced})
+
+
+def dense(
+    model,
+    prompt_ids: Sequence[int],
+    matcher: Matcher,
+    max_tokens: int,
+    masks: dict[int, torch.Tensor],
+    *,
+    temperature: float = 0.0,
+    generator: torch.Generator | None = None,
+    lap: Lap = None,
+) -> Generation:
+    """The same text by a cached mask tensor a state, added to the logits at every step.
+
+    masks: the cache, state -> float[V_model] of 0 and -inf, filled as states are met; pass the same one again for
+    the same grammar, vocabulary, model and device.
+    """
+    model.reset()
+    matcher.reset()
+    ids: list[int] = []
+    new = prompt_ids
+    stop = "length"
+    while len(ids) < max_tokens:
+        logits = model(new)
+        if lap:
+            lap(MODEL)
+        mask = masks.get(matcher.state)
+        if mask is None:
+            mask = torch.full_like(logits, -torch.inf)
+            mask[torch.from_numpy(matcher.allowed_ids()).to(logits.device)] = 0
+            masks[matcher.state] = mask
+        if lap:
+            lap(MASK_BUILD)
+        logits = logits + mask
+        if lap:
+            lap(MASK_APPLY)
+        token = pick(logits, temperature, generator)
+        if lap:
+            lap(SELECT)
+        _accept_masked(matcher, token, len(ids))
+        ids.append(token)
+        if lap:
+            lap(STATE_UPDATE)
+        if token in matcher.vocab.eos_ids:
+            stop = "eos"
+            break
+        new = (token,)
+    return Generation(ids, stop, {"tokens": len(ids), "forwards": len(ids), "masked": len(ids), "forced": 0})
+
+
+def _accept_masked(matcher: Matcher, token: int, step: int) -> None:
+    if not matcher.accept(token):
+        left = len(matcher.allowed_ids())
+        why = "no token of the vocabulary is legal here" if not left else f"token {token} is not one of {left} legal ones"
+        raise DecodingError(f"step {step}: {why}; the grammar needs bytes that the vocabulary or the logits rule out")
