@@ -68,7 +68,7 @@ def make_clock(device: torch.device, parts: int) -> CpuClock | CudaClock:
 
 @contextmanager
 def quiet_gc():
-    """No garbage collection inside: it would land on whichever arm is running."""
+    """No garbage collection inside: it would land on whichever arm is running. Also a decorator."""
     gc.collect()
     gc.disable()
     try:

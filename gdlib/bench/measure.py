@@ -1,19 +1,20 @@
 """The measurements behind the chapters on the price of a mask. Each function returns a tidy table.
 
-All arms of a trial run in one process, interleaved, on the same logits. Every arm runs twice a round: once with nothing but
-a clock around the whole, which gives the time of a step, and once with the clock read after every part, which says where
-the time goes. The two are never mixed, and the table holds what the second one costs.
+All arms of a trial run in one process, interleaved, on the same logits. On the oracle every arm runs twice a round:
+once with nothing but a clock around the whole, which gives the time of a step, and once with the clock read after
+every part, which says where the time goes. The two are never mixed, and the table holds what the second one costs.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -21,12 +22,11 @@ import torch
 
 from gdlib.bench import workloads
 from gdlib.bench.clock import interleave, make_clock, quiet_gc
-from gdlib.bench.workloads import CHARACTERS, FAMILIES, Family, Prompt, conforms, is_json
+from gdlib.bench.workloads import CHARACTERS, FAMILIES, Prompt, conforms, is_json
 from gdlib.decoding import HEAL, PARTS, Generation
 from gdlib.decoding.free import free
 from gdlib.decoding.guided import dense, guided
 from gdlib.decoding.healing import heal
-from gdlib.grammar import Grammar
 from gdlib.grammar.nodes import longest
 from gdlib.models.oracle import Oracle
 from gdlib.tokens.matcher import Matcher
@@ -34,28 +34,35 @@ from gdlib.tokens.vocabulary import Vocabulary
 
 # free twice: the second is the A/A control, the same code under another name
 ORACLE_ARMS = ("free", "free again", "healing", "dense", "ours", "ours, nothing skipped", "fixed widths")
-MODEL_ARMS = ("free", "free again", "healing", "dense", "ours")
+MODEL_ARMS = ("free", "free again", "dense", "ours")
 
 
-def time_arms(arms: dict[str, Callable], device: torch.device, rounds: int, first: int, idle_steps: int = 0) -> dict:
-    """Run every arm once untimed, then `rounds` times whole and `rounds` times in parts, interleaved.
+def time_arms(
+    arms: dict[str, Callable], device: torch.device, rounds: int, first: int, twice: bool = True, idle_steps: int = 0
+) -> dict:
+    """Run every arm `rounds` times, interleaved; `first` turns the order in which they come.
 
-    arms: name -> function of `lap` that returns a Generation. idle_steps: steps of a generation that cost nothing (a
-    prompt that is already in the cache). Returns name -> (Generation, {column: median over the rounds, in us a step}).
+    arms: name -> function of `lap` that returns a Generation. twice: a warm-up of every arm first, then whole and
+    in parts by separate passes; without it one pass gives both, for models whose step dwarfs a reading of the clock.
+    idle_steps: steps of a generation that cost nothing (a prompt that is already in the cache). Returns
+    name -> (Generation, {column: median over the rounds, in us a step}).
     """
     clock = make_clock(device, len(PARTS))
-    generations: dict[str, Generation] = {name: arm(None) for name, arm in arms.items()}
+    generations: dict[str, Generation] = {}
     seen: dict[str, list] = {name: [] for name in arms}
-    with quiet_gc():
-        for _, _, name in interleave(arms, rounds, first):
+    if twice:
+        for arm in arms.values():
+            arm(None)
+    for _, _, name in interleave(arms, rounds, first):
+        if twice:
             clock.start()
             arms[name](None)
             clock.stop()
             whole = clock.whole_ns
-            clock.start()
-            arms[name](clock.lap)
-            clock.stop()
-            seen[name].append([whole, clock.whole_ns, *clock.parts_ns])
+        clock.start()
+        generations[name] = arms[name](clock.lap)
+        clock.stop()
+        seen[name].append([whole if twice else clock.whole_ns, clock.whole_ns, *clock.parts_ns])
     columns = ["step_us", "instrumented_us", *(f"{part}_us" for part in PARTS)]
     out = {}
     for name, rows in seen.items():
@@ -68,9 +75,10 @@ def time_arms(arms: dict[str, Callable], device: torch.device, rounds: int, firs
     return out
 
 
+@quiet_gc()
 def oracle_trials(
     schema: str,
-    string_length: int,
+    string_length: Sequence[int],
     confidence: Sequence[float],
     trials: int,
     rounds: int,
@@ -78,21 +86,21 @@ def oracle_trials(
     seed: int,
     device: torch.device,
 ) -> pd.DataFrame:
-    """One row a confidence, trial and arm: times a step in us, counts, and what the text was worth.
+    """One row a string length, confidence, trial and arm: times a step in us, counts, and what the text was worth.
 
     Trials of one seed draw the same gold text at every confidence and, in all arms, the same noise at every step.
     """
     family = FAMILIES[schema]
     vocab = Vocabulary.from_characters(CHARACTERS)
-    grammar, template = family.grammar(string_length), family.grammar(string_length, fixed=True)
-    ours, fixed, masks = Matcher(grammar, vocab), Matcher(template, vocab), {}
-    judge = family.schema(string_length)
-    limit = longest(grammar.root) + 1
     rows = []
-    for level in confidence:
-        for trial in range(trials):
+    for length in string_length:
+        grammar, template = family.grammar(length), family.grammar(length, fixed=True)
+        ours, fixed, masks = Matcher(grammar, vocab), Matcher(template, vocab), {}
+        judge = family.schema(length)
+        limit = longest(grammar.root) + 1
+        for level, trial in itertools.product(confidence, range(trials)):
             trial_seed = seed * 1_000_003 + trial
-            gold = family.gold(random.Random(f"{schema}/{string_length}/{trial_seed}"), string_length)
+            gold = family.gold(random.Random(f"{schema}/{length}/{trial_seed}"), length)
             gold_ids = [CHARACTERS.index(c) for c in gold]
             model = Oracle(gold_ids, vocab.eos_ids[0], len(vocab), level, noise, trial_seed, device)
             budget = len(gold_ids) + 1
@@ -108,7 +116,7 @@ def oracle_trials(
                 rows.append(
                     {
                         "schema": schema,
-                        "string_length": string_length,
+                        "string_length": length,
                         "confidence": level,
                         "trial": trial,
                         "seed": trial_seed,
@@ -125,12 +133,15 @@ def oracle_trials(
     return pd.DataFrame(rows)
 
 
+@quiet_gc()
 def model_trials(
     model,
     tokenizer,
     vocab: Vocabulary,
     prompts: Sequence[Prompt],
     examples: Sequence[Prompt],
+    arms: Sequence[str],
+    dense_on: Collection[str],
     shots: int,
     max_tokens: int,
     rounds: int,
@@ -138,27 +149,38 @@ def model_trials(
 ) -> pd.DataFrame:
     """One row a prompt and arm, on a real model (gdlib.models.hf.CausalModel).
 
-    shots: 0 asks plainly, 1 shows a worked example of the same family first, another one out of `examples`. The prompt is read once, before the
-    clock starts, and its keys and values serve all arms; a step is a forward over one token and all around it.
+    arms: out of MODEL_ARMS; `healing` is added as what `free` wrote and the time of healing it on top. dense_on: the ids
+    of the prompts on which `dense` runs (it writes what `ours` writes, and a forward is dear). shots: 0 asks plainly, 1 shows a worked example of the same family first, another one out of `examples`. The prompt is read
+    once, before the clock starts, and its keys and values serve all arms; a step is a forward over one token and
+    all around it.
     """
     from gdlib.models.hf import chat_ids
 
+    if unknown := [arm for arm in arms if arm not in MODEL_ARMS] or "free" not in arms:
+        raise ValueError(f"arms={list(arms)}: want 'free' and others out of {MODEL_ARMS} (wrong: {unknown})")
     matchers: dict[tuple, Matcher] = {}
+    masks: dict[tuple, dict] = {}
     rows = []
     for index, prompt in enumerate(prompts):
         example = next(p for p in examples if p.family == prompt.family and p.id != prompt.id) if shots else None
         prompt_ids = chat_ids(tokenizer, prompt.messages(example))
-        judge = prompt.schema()
         if prompt.fields not in matchers:
             matchers[prompt.fields] = Matcher(prompt.grammar(), vocab)
-        arms = _arms(model, prompt_ids, vocab, matchers[prompt.fields], {}, max_tokens, anywhere=True)
-        measured = time_arms(arms, device, rounds, first=index, idle_steps=1)
-        for name in MODEL_ARMS:
-            generation, times = measured[name]
-            ended = generation.stop == "eos"
-            text = vocab.decode(generation.ids).decode(errors="replace")
-            if name == "healing":
-                text = heal(text, anywhere=True) or text
+        matcher, cache = matchers[prompt.fields], masks.setdefault(prompt.fields, {})
+        model.reset()
+        model(prompt_ids)
+        every = _arms(model, prompt_ids, vocab, matcher, cache, max_tokens)
+        chosen = [arm for arm in arms if arm != "dense" or prompt.id in dense_on]
+        measured = time_arms(
+            {arm: every[arm] for arm in chosen}, device, rounds, first=index, twice=False, idle_steps=1
+        )
+        generation, times = measured["free"]
+        healed, healing_us = _timed_heal(vocab.decode(generation.ids))
+        steps = max(len(generation.ids) - 1, 1)
+        added = {name: times[name] + healing_us / steps for name in ("step_us", "instrumented_us")}
+        measured["healing"] = (generation, {**times, **added, "heal_us": healing_us / steps})
+        for name, (generation, times) in measured.items():
+            text = vocab.decode(generation.ids).decode(errors="replace") if name != "healing" else healed
             rows.append(
                 {
                     "prompt": prompt.id,
@@ -169,19 +191,27 @@ def model_trials(
                     **_counts(generation),
                     "prompt_tokens": len(prompt_ids),
                     "json_valid": is_json(text),
-                    "schema_valid": conforms(text, judge),
+                    "schema_valid": conforms(text, prompt.schema()),
                     "exact": is_json(text) and json.loads(text) == prompt.gold,
-                    "failure": workloads.failure(text, judge, ended),
-                    "text": json.dumps(text, ensure_ascii=True),
+                    "failure": workloads.failure(text, prompt.schema(), generation.stop == "eos"),
+                    "text": json.dumps(text),  # one line of ASCII, whatever the model wrote
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _arms(model, prompt_ids, vocab, matcher, masks, limit, anywhere=False) -> dict[str, Callable]:
+def _timed_heal(raw: bytes) -> tuple[str, float]:
+    """The healed text (the text itself where nothing heals it) and the microseconds that took."""
+    began = time.perf_counter_ns()
+    text = raw.decode(errors="replace")
+    healed = heal(text, anywhere=True) or text
+    return healed, (time.perf_counter_ns() - began) / 1000
+
+
+def _arms(model, prompt_ids, vocab, matcher, masks, limit) -> dict[str, Callable]:
     def healing(lap):
         generation = free(model, prompt_ids, vocab.eos_ids, limit, lap=lap)
-        heal(vocab.decode(generation.ids).decode(errors="replace"), anywhere)
+        heal(vocab.decode(generation.ids).decode())
         if lap:
             lap(HEAL)
         return generation
@@ -225,26 +255,26 @@ def _without_leading_zeros(text: str) -> str:
     return re.sub(r"(?<=:)0+(?=\d)", "", text)
 
 
-def vocabulary_of(name: str) -> Vocabulary:
-    """`characters`, or a model's name: its tokenizer's vocabulary."""
-    if name == "characters":
-        return Vocabulary.from_characters(CHARACTERS)
-    from gdlib.models.hf import load_tokenizer
-
-    return Vocabulary.from_hf(load_tokenizer(name))
-
-
 def build_trials(vocabulary: str, schema: str, string_length: int, processes: int, threads: int = 1) -> pd.DataFrame:
     """Cold and warm build of both decoders' tables: one row a fresh process, arm and temperature.
 
-    cold is the first build of a process that has imported gdlib and loaded the vocabulary, warm the second. machine_ms: the
-    byte machine; masks_ms: the masks of all its states (the usual dense way: a float tensor a state; ours: a bitmask a
+    cold is the first build of a process that has imported gdlib and loaded the vocabulary, warm the second. machine_ms:
+    the byte machine; masks_ms: the masks of all its states (the usual dense way: a float tensor a state; ours: a bitmask a
     state), with the vocabulary's trie the first time; import_ms: from process start to imported.
     """
     rows = []
     for process in range(processes):
         for arm in ("dense", "ours"):
-            command = [sys.executable, "-m", "gdlib.bench.measure", vocabulary, schema, str(string_length), arm, str(threads)]
+            command = [
+                sys.executable,
+                "-m",
+                "gdlib.bench.cold",
+                vocabulary,
+                schema,
+                str(string_length),
+                arm,
+                str(threads),
+            ]
             started = time.time()
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
@@ -265,34 +295,3 @@ def build_trials(vocabulary: str, schema: str, string_length: int, processes: in
                     }
                 )
     return pd.DataFrame(rows)
-
-
-def _build(family: Family, string_length: int, vocab: Vocabulary, arm: str) -> tuple[dict[str, float], int]:
-    began = time.perf_counter_ns()
-    grammar: Grammar = family.grammar(string_length)
-    matcher = Matcher(grammar, vocab)
-    middle = time.perf_counter_ns()
-    states = matcher.state_count()
-    for state in range(states):
-        matcher.state = state
-        if arm == "dense":
-            mask = torch.full((len(vocab),), -torch.inf)
-            mask[torch.from_numpy(matcher.allowed_ids())] = 0
-        else:
-            matcher.mask()
-    ended = time.perf_counter_ns()
-    return {"machine_ms": (middle - began) / 1e6, "masks_ms": (ended - middle) / 1e6}, states
-
-
-def main(vocabulary: str, schema: str, string_length: str, arm: str, threads: str) -> None:
-    """One fresh process of `build_trials`: prints one JSON line."""
-    imported = time.time()
-    torch.set_num_threads(int(threads))
-    vocab = vocabulary_of(vocabulary)
-    cold, states = _build(FAMILIES[schema], int(string_length), vocab, arm)
-    warm, _ = _build(FAMILIES[schema], int(string_length), vocab, arm)
-    print(json.dumps({"imported": imported, "cold": cold, "warm": warm, "states": states}))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

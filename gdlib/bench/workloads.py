@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import jsonschema
+from jsonschema_rs import Draft202012Validator
 
 from gdlib.grammar import Grammar
 from gdlib.grammar.nodes import Node, Seq, literal
@@ -97,7 +97,7 @@ def _array_schema(length: int) -> dict:
 class Family:
     """One schema family: `sample` draws an example, `grammar` and `schema` say what is allowed, twice over.
 
-    The grammar constrains and the JSON Schema judges (by jsonschema, which knows nothing of the grammar).
+    The grammar constrains and the JSON Schema judges (by jsonschema-rs, which knows nothing of the grammar).
     """
 
     sample: Callable[[random.Random, int], dict]
@@ -127,8 +127,8 @@ def is_json(text: str) -> bool:
 
 
 def conforms(text: str, schema: dict) -> bool:
-    """True where `text` is JSON and valid under `schema`, as jsonschema judges it."""
-    return is_json(text) and jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+    """True where `text` is JSON and valid under `schema`, as jsonschema-rs judges it."""
+    return is_json(text) and Draft202012Validator(schema).is_valid(json.loads(text))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The loops: free, healing, guided (ours) and dense (the usual way).
 
-Every loop is a plain function over a model, prompt ids and a limit. Each takes an optional `lap`, called with the number
-of the part of the step that has just ended, so that one loop serves both for use and for measurement.
+Every loop is a plain function over a model, prompt ids and a limit. Each takes an optional `lap`, called with the
+number of the part of the step that has just ended, so that one loop serves both for use and for measurement.
 """
 
 from __future__ import annotations

@@ -126,5 +126,7 @@ def dense(
 def _accept_masked(matcher: Matcher, token: int, step: int) -> None:
     if not matcher.accept(token):
         left = len(matcher.allowed_ids())
-        why = "no token of the vocabulary is legal here" if not left else f"token {token} is not one of {left} legal ones"
+        why = (
+            "no token of the vocabulary is legal here" if not left else f"token {token} is not one of {left} legal ones"
+        )
         raise DecodingError(f"step {step}: {why}; the grammar needs bytes that the vocabulary or the logits rule out")

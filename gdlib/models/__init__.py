@@ -1,7 +1,7 @@
 """Tokens to logits.
 
-A model here is a callable with a memory: `model.reset()` starts a text, `model(new_ids)` reads some more tokens of it and
-returns the logits of the token after the last, float[V] with V at least the vocabulary's size.
+A model here is a callable with a memory: `model.reset()` starts a text, `model(new_ids)` reads some more tokens of it
+and returns the logits of the token after the last, float[V] with V at least the vocabulary's size.
 """
 
 from __future__ import annotations

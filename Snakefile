@@ -1,0 +1,51 @@
+"""params × notebooks -> results: one papermill execution a point of a sweep's grid.
+
+`make sweep` runs this through gdlib.bench.batch (checks, progress, summary). By hand, or on a cluster:
+    snakemake --cores 2 --resources timing=1 gpu=1 --keep-going --rerun-incomplete --config profile=quick
+    snakemake --executor slurm --jobs 20 --keep-going --rerun-incomplete --config profile=gpu
+"""
+
+import json
+import sys
+
+from gdlib.bench import sweep as sweeps
+
+PROFILE = config.get("profile", "quick")
+RESULTS = config.get("results", f"results/{PROFILE}")
+SWEEPS = {sweep.name: sweep for sweep in sweeps.load_all(str(config.get("sweeps", "")).split())}
+POINTS = {(name, point.run): point for name, sweep in SWEEPS.items() for point in sweeps.points(sweep, PROFILE)}
+SOURCES = {name: sweeps.sources(sweep) for name, sweep in SWEEPS.items()}
+
+
+def point(wildcards):
+    return POINTS[wildcards.sweep, wildcards.run]
+
+
+wildcard_constraints:
+    sweep="|".join(SWEEPS),
+    run="[^/]+",
+
+
+rule all:
+    input:
+        [f"{RESULTS}/{name}/{run}/run.json" for name, run in POINTS],
+
+
+# What a run depends on is given as params (a digest of the code, the parameters' values) and not as input files, since
+# content counts and dates do not. The run itself is done beside its folder and moved there when whole.
+rule run:
+    output:
+        RESULTS + "/{sweep}/{run}/executed.ipynb",
+        RESULTS + "/{sweep}/{run}/table.csv",
+        RESULTS + "/{sweep}/{run}/run.json",
+    params:
+        parameters=lambda wildcards: json.dumps(point(wildcards).parameters, sort_keys=True),
+        sources=lambda wildcards: SOURCES[wildcards.sweep],
+        file=lambda wildcards: SWEEPS[wildcards.sweep].path,
+    threads: lambda wildcards: point(wildcards).threads
+    resources:
+        timing=lambda wildcards: int(point(wildcards).timed),
+        gpu=lambda wildcards: int(point(wildcards).gpu),
+    shell:
+        "exec {sys.executable:q} -m gdlib.bench.execute --sweep {params.file:q} --profile {PROFILE:q}"
+        " --run {wildcards.run:q} --results {RESULTS:q}"

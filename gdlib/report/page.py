@@ -1,0 +1,69 @@
+"""How figures, tables and numbers get onto a page of the book.
+
+A figure goes out as one HTML element with its alternative text, its caption and the line that says where it comes from;
+captions and alternative texts are computed like everything else, so they cannot say what the data no longer says.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from IPython.display import HTML
+from matplotlib.figure import Figure
+
+from gdlib.bench import provenance
+from gdlib.bench.record import Runs
+
+
+def figure(drawing: Figure, name: str, caption: str, alt: str, *runs: Runs) -> HTML:
+    """The drawing with caption, alternative text and provenance; `name` is its anchor on the page."""
+    buffer = io.BytesIO()
+    drawing.savefig(buffer, format="png", dpi=170, metadata={"Software": None})
+    plt.close(drawing)
+    width = round(drawing.get_figwidth() * 100)
+    image = base64.b64encode(buffer.getvalue()).decode()
+    return HTML(
+        f'<figure class="gd-figure" id="{html.escape(name)}">'
+        f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/png;base64,{image}">'
+        f"<figcaption>{caption}{_provenance(runs)}</figcaption></figure>"
+    )
+
+
+def table(frame: pd.DataFrame, name: str, caption: str, *runs: Runs) -> HTML:
+    """The frame with caption, provenance and a link that downloads it as CSV."""
+    data = base64.b64encode(frame.to_csv(index=False).encode()).decode()
+    body = frame.to_html(index=False, border=0, escape=True, classes="gd-data")
+    link = f'<a download="{html.escape(name)}.csv" href="data:text/csv;base64,{data}">Download as CSV</a>'
+    return HTML(
+        f'<figure class="gd-table" id="{html.escape(name)}"><figcaption>{caption}</figcaption>'
+        f'<div class="gd-scroll" tabindex="0">{body}</div>'
+        f'<p class="gd-provenance">{link}</p>{_provenance(runs)}</figure>'
+    )
+
+
+def say(**values: object) -> None:
+    """Give the page's prose its numbers: {glue:text}`name` writes the value."""
+    from myst_nb import glue
+
+    for name, value in values.items():
+        glue(name, str(value), display=False)
+
+
+def percent(value: float, digits: int = 0) -> str:
+    """`12%`. A share that is not quite nothing or everything is not rounded to it."""
+    text = f"{100 * value:.{digits}f}"
+    if (float(text) == 100 and value < 1) or (float(text) == 0 and value > 0):
+        return f"{100 * value:.2g}%" if value < 0.5 else f"{100 * value:.{digits + 1}f}%"
+    return f"{text}%"
+
+
+def _provenance(runs: tuple[Runs, ...]) -> str:
+    if not runs:
+        return ""
+    infos = [info for one in runs for info in one.infos]
+    rows = sum(len(one.table) for one in runs)
+    return f'<p class="gd-provenance">{html.escape(provenance.line(infos, rows))}</p>'
