@@ -76,7 +76,7 @@ def test_run_names_of_different_values_differ():
         ({"base": {"sizes": 3}}, ["base.sizes", "3 is int", "[1, 2]"]),
         ({"axes": {"schema": ["a", True]}}, ["axes.schema", "True is bool", "quotes"]),
         ({"axes": {"schema": []}}, ["axes.schema", "[]"]),
-        ({"axes": {"schema": "flat"}}, ["axes.schema", "'flat'"]),
+        ({"axes": {"schema": "flat"}}, ["axes.schema", '"flat"']),
         ({"axes": {"schema": ["a", "b", "a"]}}, ["axes.schema", "'a' stands twice"]),
         ({"axes": {"noise": [1, 1.0]}}, ["axes.noise", "1.0 stands twice"]),
         ({"axes": {"schema": ["x" * 300]}}, ["axes", "too long"]),
@@ -88,7 +88,7 @@ def test_run_names_of_different_values_differ():
         ({"inputs": ["workloads/none.jsonl"]}, ["inputs", "workloads/none.jsonl"]),
         ({"thread": 2}, ["'thread'", "did you mean 'threads'"]),
         ({"threads": 0}, ["threads", "0"]),
-        ({"title": None}, ["'title'"]),
+        ({"title": None}, ['"title"']),
         ({"profiles": {}}, ["profiles"]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -104,7 +104,7 @@ def test_yaml_that_says_a_thing_twice_or_says_nothing(project):
     with pytest.raises(SweepError, match=r"(?s)mini\.yml.*'threads' stands twice"):
         sweeps.load(path)
     path.write_text("")
-    with pytest.raises(SweepError, match=r"mini\.yml.*None is not of type 'object'"):
+    with pytest.raises(SweepError, match=r"mini\.yml.*null is not of type \"object\""):
         sweeps.load(path)
     path.write_text("a: [")
     with pytest.raises(SweepError, match=r"mini\.yml"):

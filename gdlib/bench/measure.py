@@ -22,6 +22,7 @@ import torch
 
 from gdlib.bench import workloads
 from gdlib.bench.clock import interleave, make_clock, quiet_gc
+from gdlib.bench.cold import fill_masks
 from gdlib.bench.workloads import CHARACTERS, FAMILIES, Prompt, conforms, is_json
 from gdlib.decoding import HEAL, PARTS, Generation
 from gdlib.decoding.free import free
@@ -103,10 +104,8 @@ def oracle_trials(
             gold = family.gold(random.Random(f"{schema}/{length}/{trial_seed}"), length)
             gold_ids = [CHARACTERS.index(c) for c in gold]
             model = Oracle(gold_ids, vocab.eos_ids[0], len(vocab), level, noise, trial_seed, device)
-            budget = len(gold_ids) + 1
             arms = _arms(model, (), vocab, ours, masks, limit)
-            arms["ours, nothing skipped"] = lambda lap, m=model: guided(m, (), ours, limit, skip_forced=False, lap=lap)
-            arms["fixed widths"] = lambda lap, m=model, b=budget: guided(m, (), fixed, b, lap=lap)
+            arms |= _oracle_arms(model, ours, limit, fixed, budget=len(gold_ids) + 1)
             measured = time_arms(arms, device, rounds, first=trial)
             for name in ORACLE_ARMS:
                 generation, times = measured[name]
@@ -149,27 +148,30 @@ def model_trials(
 ) -> pd.DataFrame:
     """One row a prompt and arm, on a real model (gdlib.models.hf.CausalModel).
 
-    arms: out of MODEL_ARMS; `healing` is added as what `free` wrote and the time of healing it on top. dense_on: the ids
-    of the prompts on which `dense` runs (it writes what `ours` writes, and a forward is dear). shots: 0 asks plainly, 1 shows a worked example of the same family first, another one out of `examples`. The prompt is read
-    once, before the clock starts, and its keys and values serve all arms; a step is a forward over one token and
-    all around it.
+    arms: out of MODEL_ARMS; `healing` is added as what `free` wrote and the time of healing it on top. dense_on: the
+    ids of the prompts on which `dense` runs (it writes what `ours` writes, and a forward is dear). shots: 0 asks
+    plainly, 1 shows a worked example of the same family first, another one out of `examples`. The prompt is read once,
+    before the clock starts, and its keys and values serve all arms; a step is a forward over one token and all around.
+    All masks of a grammar are built beforehand, in both ways; what that takes, the build sweep tells.
     """
     from gdlib.models.hf import chat_ids
 
-    if unknown := [arm for arm in arms if arm not in MODEL_ARMS] or "free" not in arms:
-        raise ValueError(f"arms={list(arms)}: want 'free' and others out of {MODEL_ARMS} (wrong: {unknown})")
+    if "free" not in arms or not set(arms) <= set(MODEL_ARMS):
+        raise ValueError(f"arms={list(arms)}: want 'free' and others out of {', '.join(MODEL_ARMS)}")
     matchers: dict[tuple, Matcher] = {}
-    masks: dict[tuple, dict] = {}
     rows = []
     for index, prompt in enumerate(prompts):
         example = next(p for p in examples if p.family == prompt.family and p.id != prompt.id) if shots else None
         prompt_ids = chat_ids(tokenizer, prompt.messages(example))
-        if prompt.fields not in matchers:
-            matchers[prompt.fields] = Matcher(prompt.grammar(), vocab)
-        matcher, cache = matchers[prompt.fields], masks.setdefault(prompt.fields, {})
         model.reset()
-        model(prompt_ids)
-        every = _arms(model, prompt_ids, vocab, matcher, cache, max_tokens)
+        logits = model(prompt_ids)
+        if prompt.fields not in matchers:
+            # One family's tables at a time: dense masks of all states take hundreds of MB (see the build sweep).
+            matcher = Matcher(prompt.grammar(), vocab)
+            fill_masks(matcher, None)
+            matchers = {prompt.fields: matcher}
+            dense_masks = fill_masks(matcher, logits) if "dense" in arms else {}
+        every = _arms(model, prompt_ids, vocab, matcher, dense_masks, max_tokens)
         chosen = [arm for arm in arms if arm != "dense" or prompt.id in dense_on]
         measured = time_arms(
             {arm: every[arm] for arm in chosen}, device, rounds, first=index, twice=False, idle_steps=1
@@ -225,6 +227,13 @@ def _arms(model, prompt_ids, vocab, matcher, masks, limit) -> dict[str, Callable
     }
 
 
+def _oracle_arms(model, ours: Matcher, limit: int, fixed: Matcher, budget: int) -> dict[str, Callable]:
+    return {
+        "ours, nothing skipped": lambda lap: guided(model, (), ours, limit, skip_forced=False, lap=lap),
+        "fixed widths": lambda lap: guided(model, (), fixed, budget, lap=lap),
+    }
+
+
 def _counts(generation: Generation) -> dict:
     report = generation.report
     return {
@@ -259,8 +268,8 @@ def build_trials(vocabulary: str, schema: str, string_length: int, processes: in
     """Cold and warm build of both decoders' tables: one row a fresh process, arm and temperature.
 
     cold is the first build of a process that has imported gdlib and loaded the vocabulary, warm the second. machine_ms:
-    the byte machine; masks_ms: the masks of all its states (the usual dense way: a float tensor a state; ours: a bitmask a
-    state), with the vocabulary's trie the first time; import_ms: from process start to imported.
+    the byte machine; masks_ms: the masks of all its states (the usual dense way: a float tensor a state; ours: a
+    bitmask a state), with the vocabulary's trie the first time; import_ms: from process start to imported.
     """
     rows = []
     for process in range(processes):
@@ -290,7 +299,6 @@ def build_trials(vocabulary: str, schema: str, string_length: int, processes: in
                         "arm": arm,
                         "temperature": temperature,
                         **report[temperature],
-                        "machine_state_count": report["states"],
                         "import_ms": (report["imported"] - started) * 1000,
                     }
                 )

@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 import yaml
+from jsonschema_rs import Draft202012Validator
 
 INJECTED = ("out", "threads")  # given by execute, never by a params file
 SCHEMA = Path(__file__).parents[2] / "params" / "schema.json"
@@ -255,22 +256,18 @@ def _read_yaml(path: Path) -> dict:
 
 
 def _check_schema(path: Path, raw: object) -> None:
-    # An optional checker of IRIs costs jsonschema two seconds at import, and nothing here has an IRI.
-    hidden = "jsonschema" not in sys.modules and "rfc3987_syntax" not in sys.modules
-    if hidden:
-        sys.modules["rfc3987_syntax"] = None
-    import jsonschema
-
-    if hidden:
-        del sys.modules["rfc3987_syntax"]
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(raw))
+    error = next(Draft202012Validator(schema).iter_errors(raw), None)
     if error is None:
         return
-    where = ".".join(map(str, error.absolute_path)) or "the file"
-    known = error.schema.get("properties", {})
-    unknown = sorted(set(error.instance) - set(known)) if error.validator == "additionalProperties" else []
-    hint = f"; it may hold {', '.join(known)}{_guess(unknown[0], known)}" if unknown else ""
+    where = ".".join(map(str, error.instance_path)) or "the file"
+    hint = ""
+    if error.kind.name == "additionalProperties":
+        node = schema
+        for step in list(error.schema_path)[:-1]:
+            node = node[step]
+        known = list(node.get("properties", {}))
+        hint = f"; it may hold {', '.join(known)}{_guess(error.kind.unexpected[0], known)}"
     raise SweepError(f"{path}: {where}: {error.message}{hint} (see params/schema.json)")
 
 

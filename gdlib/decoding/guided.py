@@ -99,11 +99,7 @@ def dense(
         logits = model(new)
         if lap:
             lap(MODEL)
-        mask = masks.get(matcher.state)
-        if mask is None:
-            mask = torch.full_like(logits, -torch.inf)
-            mask[torch.from_numpy(matcher.allowed_ids()).to(logits.device)] = 0
-            masks[matcher.state] = mask
+        mask = dense_mask(matcher, masks, logits)
         if lap:
             lap(MASK_BUILD)
         logits = logits + mask
@@ -121,6 +117,16 @@ def dense(
             break
         new = (token,)
     return Generation(ids, stop, {"tokens": len(ids), "forwards": len(ids), "masked": len(ids), "forced": 0})
+
+
+def dense_mask(matcher: Matcher, masks: dict[int, torch.Tensor], logits: torch.Tensor) -> torch.Tensor:
+    """The cached mask of the matcher's state, shaped like the logits: 0 at legal tokens, -inf elsewhere."""
+    mask = masks.get(matcher.state)
+    if mask is None:
+        mask = torch.full_like(logits, -torch.inf)
+        mask[torch.from_numpy(matcher.allowed_ids()).to(logits.device)] = 0
+        masks[matcher.state] = mask
+    return mask
 
 
 def _accept_masked(matcher: Matcher, token: int, step: int) -> None:

@@ -37,8 +37,13 @@ def build(results: Path, out: Path) -> Path:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     log = out / "book.log"
-    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(root), "--path-output", str(fresh)]
-    _run([*command, "-W", "--keep-going", "-n"], log, os.environ | {"GDLIB_RESULTS": str(results.resolve())})
+    jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+    command = [*jupyter_book, "build", str(root), "--path-output", str(fresh)]
+    _run(
+        [*command, "-W", "--keep-going", "-n"],
+        log,
+        os.environ | {"GDLIB_RESULTS": str(results.resolve()), "NO_COLOR": "1"},
+    )
     built = fresh / "_build" / "html"
     for page in built.rglob("*.html"):
         if "Traceback (most recent call last)" in page.read_text(encoding="utf-8"):
@@ -64,11 +69,12 @@ def _run(command: list[str], log: Path, environment: dict[str, str]) -> None:
         for line in process.stdout:
             file.write(line)
             lines.append(line.rstrip())
-            if any(word in line for word in ("Executing notebook", "WARNING", "ERROR")):
+            if any(word in line for word in ("Executing notebook", "WARNING", "ERROR")) and "IPKernelApp" not in line:
                 print("  " + line.strip()[:160], flush=True)
         code = process.wait()
     if code:
-        told = [line for line in lines if "WARNING" in line or "ERROR" in line or "Error" in line] or lines[-15:]
+        telling = ("WARNING:", "ERROR:", "Error:")
+        told = [line for line in lines if any(word in line for word in telling)] or lines
         raise BookError("the book was not built, the old one stays:\n  " + "\n  ".join(told[-15:]) + f"\nlog: {log}")
 
 

@@ -52,7 +52,7 @@ def _bars(axis, labels: Sequence[str], estimates: Sequence[Estimate], colours: S
     room = max(e.high for e in estimates)
     for place, estimate in zip(places, estimates, strict=True):
         axis.text(estimate.high + 0.02 * room, place, form.format(estimate.value), va="center")
-    axis.set_xlim(0, room * 1.15)
+    axis.set_xlim(0, room * 1.25)
 
 
 def step_time(table: pd.DataFrame) -> Figure:

@@ -68,6 +68,25 @@ def model(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def headline(oracle: pd.DataFrame, model: pd.DataFrame) -> pd.DataFrame:
+    """One row an arm: its price on the oracle and on the real model, and the share of valid answers."""
+    plain, shown = (model[model["shots"] == shots] for shots in (0, 1))
+    rows = []
+    for arm in ("free", "healing", "dense", "ours"):
+        rows.append(
+            {
+                "arm": arm,
+                "oracle: step over free": summary.slowdown(oracle, arm, ORACLE_KEYS).text(2),
+                "model: step over free": summary.slowdown(model, arm, summary.MODEL_KEYS).text(3),
+                "model: constraint's share": percent(summary.overhead_share(model, arm).value, 3),
+                "valid, asked plainly": percent(summary.valid(plain, arm).value),
+                "valid, after an example": percent(summary.valid(shown, arm).value),
+                "prompts": int(plain.loc[plain["arm"] == arm, "prompt"].nunique()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
 def failures(table: pd.DataFrame) -> pd.DataFrame:
     """How many answers of each arm failed, by kind."""
     named = table.assign(failure=table["failure"].replace("", "valid"))
@@ -86,13 +105,15 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
         for temperature in ("cold", "warm"):
             times = group.loc[group["temperature"] == temperature, "build_ms"]
             row[f"{temperature} (ms)"] = f"{times.median():.1f} [{times.min():.1f}, {times.max():.1f}]"
-        states = group["machine_state_count"].agg(["min", "max"]).unique()
-        row["states"] = "–".join(str(count) for count in states)
+        row["states"] = "–".join(str(n) for n in sorted({group[STATES].min(), group[STATES].max()}))
+        row["masks (MB)"] = f"{group['mask_bytes'].max() / 1e6:.2f}"
         row["import (ms)"] = f"{group['import_ms'].median():.0f}"
         row["processes"] = int(group["trial"].nunique() * group[["schema", "string_length"]].drop_duplicates().shape[0])
         rows.append(row)
     return pd.DataFrame(rows)
 
+
+STATES = "machine_state_count"
 
 REPRODUCED, NOT, EXTENDED = "reproduced", "not reproduced", "extended"
 
