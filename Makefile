@@ -1,7 +1,7 @@
 # `make` lists the targets. Everything is installed into .venv and built into _build; results go to results/PROFILE.
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
-.PHONY: help install model sweep book test lab clean distclean
+.PHONY: help install model sweep book test picture lab clean distclean
 
 PYTHON ?= python3
 PROFILE ?= quick
@@ -53,6 +53,9 @@ test: install model ## linter, tests, and the book of the smoke profile
 	$(call phase,sweeps,$(PY) -m gdlib.bench.sweep run --profile smoke --jobs $(JOBS))
 	$(call phase,book,$(PY) -m gdlib.report.build --results results/smoke --build _build/smoke)
 	@echo "== all passed"; sed 's/^/   /' $(TIMES)
+
+picture: ## the README's picture, from the last runs of PROFILE
+	$(PY) -m gdlib.report.picture results/$(PROFILE)
 
 lab: install ## JupyterLab in the environment
 	$(VENV)/bin/jupyter lab notebooks

@@ -12,9 +12,8 @@ _HOME = {
     "Vocabulary": "gdlib.tokens.vocabulary",
     "Matcher": "gdlib.tokens.matcher",
     "Generation": "gdlib.decoding",
-    "generate": "gdlib.decoding",
 }
-__all__ = ["Generation", "Grammar", "Matcher", "Vocabulary", "generate"]
+__all__ = ["Generation", "Grammar", "Matcher", "Vocabulary"]
 
 
 def __getattr__(name: str):

@@ -7,8 +7,9 @@ event is recorded in the stream instead and all of them are read after one synch
 from __future__ import annotations
 
 import gc
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -77,16 +78,14 @@ def quiet_gc():
         gc.enable()
 
 
-def interleave(arms: dict[str, Callable[[], None]], rounds: int, first: int = 0):
-    """Yield (round, position, name) so that every round runs all arms once, in an order that rotates and reverses.
+def interleave(names: Sequence[str], rounds: int, seed: int) -> Iterator[str]:
+    """Every name once a round, shuffled anew each round.
 
-    Each arm thereby comes first, last and in between about equally often, whatever drifts. `first` shifts the rotation.
+    With a fixed or rotating order each arm keeps its predecessor, and what that leaves in the caches becomes part of
+    the arm; two arms of the same code then differ. Shuffled, every arm follows every other one equally often.
     """
-    names = list(arms)
-    for round_ in range(rounds):
-        turn = (first + round_) % len(names)
-        order = names[turn:] + names[:turn]
-        if (first + round_) // len(names) % 2:
-            order.reverse()
-        for position, name in enumerate(order):
-            yield round_, position, name
+    shuffle = random.Random(seed).shuffle
+    for _ in range(rounds):
+        order = list(names)
+        shuffle(order)
+        yield from order

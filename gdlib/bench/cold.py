@@ -1,6 +1,6 @@
 """One cold and one warm build of a decoder's tables, in a fresh process that imports no more than it needs.
 
-    python -m gdlib.bench.cold VOCABULARY SCHEMA STRING_LENGTH ARM THREADS
+    python -m gdlib.bench.cold VOCABULARY.json SCHEMA STRING_LENGTH ARM THREADS
 
 prints one JSON line; gdlib.bench.measure.build_trials starts it and reads that line.
 """
@@ -10,22 +10,24 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 
 import torch
 
-from gdlib.bench.workloads import CHARACTERS, FAMILIES
+from gdlib.bench.workloads import FAMILIES
 from gdlib.decoding.guided import dense_mask
 from gdlib.tokens.matcher import Matcher
 from gdlib.tokens.vocabulary import Vocabulary
 
 
-def vocabulary_of(name: str) -> Vocabulary:
-    """`characters`, or the vocabulary of a model's tokenizer (see gdlib.models.hf.load)."""
-    if name == "characters":
-        return Vocabulary.from_characters(CHARACTERS)
-    from gdlib.models.hf import load_tokenizer
+def save_vocabulary(vocab: Vocabulary, path: Path) -> None:
+    """As JSON: a fresh process reads this in no time, and a tokenizer in seconds."""
+    path.write_text(json.dumps({"tokens": [t.hex() for t in vocab.tokens], "eos_ids": vocab.eos_ids}))
 
-    return Vocabulary.from_hf(load_tokenizer(name))
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    raw = json.loads(path.read_text())
+    return Vocabulary([bytes.fromhex(t) for t in raw["tokens"]], raw["eos_ids"])
 
 
 def build(schema: str, string_length: int, vocab: Vocabulary, arm: str) -> dict[str, float]:
@@ -59,7 +61,7 @@ def fill_masks(matcher: Matcher, logits: torch.Tensor | None) -> dict:
 def main(vocabulary: str, schema: str, string_length: str, arm: str, threads: str) -> None:
     imported = time.time()
     torch.set_num_threads(int(threads))
-    vocab = vocabulary_of(vocabulary)
+    vocab = load_vocabulary(Path(vocabulary))
     cold = build(schema, int(string_length), vocab, arm)
     warm = build(schema, int(string_length), vocab, arm)
     print(json.dumps({"imported": imported, "cold": cold, "warm": warm}))

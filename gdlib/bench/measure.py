@@ -13,8 +13,10 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,7 +24,7 @@ import torch
 
 from gdlib.bench import workloads
 from gdlib.bench.clock import interleave, make_clock, quiet_gc
-from gdlib.bench.cold import fill_masks
+from gdlib.bench.cold import fill_masks, save_vocabulary
 from gdlib.bench.workloads import CHARACTERS, FAMILIES, Prompt, conforms, is_json
 from gdlib.decoding import HEAL, PARTS, Generation
 from gdlib.decoding.free import free
@@ -39,9 +41,9 @@ MODEL_ARMS = ("free", "free again", "dense", "ours")
 
 
 def time_arms(
-    arms: dict[str, Callable], device: torch.device, rounds: int, first: int, twice: bool = True, idle_steps: int = 0
+    arms: dict[str, Callable], device: torch.device, rounds: int, seed: int, twice: bool = True, idle_steps: int = 0
 ) -> dict:
-    """Run every arm `rounds` times, interleaved; `first` turns the order in which they come.
+    """Run every arm `rounds` times, interleaved in an order that `seed` shuffles.
 
     arms: name -> function of `lap` that returns a Generation. twice: a warm-up of every arm first, then whole and
     in parts by separate passes; without it one pass gives both, for models whose step dwarfs a reading of the clock.
@@ -54,7 +56,7 @@ def time_arms(
     if twice:
         for arm in arms.values():
             arm(None)
-    for _, _, name in interleave(arms, rounds, first):
+    for name in interleave(list(arms), rounds, seed):
         if twice:
             clock.start()
             arms[name](None)
@@ -105,8 +107,8 @@ def oracle_trials(
             gold_ids = [CHARACTERS.index(c) for c in gold]
             model = Oracle(gold_ids, vocab.eos_ids[0], len(vocab), level, noise, trial_seed, device)
             arms = _arms(model, (), vocab, ours, masks, limit)
-            arms |= _oracle_arms(model, ours, limit, fixed, budget=len(gold_ids) + 1)
-            measured = time_arms(arms, device, rounds, first=trial)
+            arms |= _oracle_arms(model, ours, limit, fixed, budget=len(gold_ids))
+            measured = time_arms(arms, device, rounds, trial_seed)
             for name in ORACLE_ARMS:
                 generation, times = measured[name]
                 text = vocab.decode(generation.ids).decode()
@@ -173,9 +175,7 @@ def model_trials(
             dense_masks = fill_masks(matcher, logits) if "dense" in arms else {}
         every = _arms(model, prompt_ids, vocab, matcher, dense_masks, max_tokens)
         chosen = [arm for arm in arms if arm != "dense" or prompt.id in dense_on]
-        measured = time_arms(
-            {arm: every[arm] for arm in chosen}, device, rounds, first=index, twice=False, idle_steps=1
-        )
+        measured = time_arms({arm: every[arm] for arm in chosen}, device, rounds, seed=index, twice=False, idle_steps=1)
         generation, times = measured["free"]
         healed, healing_us = _timed_heal(vocab.decode(generation.ids))
         steps = max(len(generation.ids) - 1, 1)
@@ -264,6 +264,15 @@ def _without_leading_zeros(text: str) -> str:
     return re.sub(r"(?<=:)0+(?=\d)", "", text)
 
 
+def vocabulary_of(name: str) -> Vocabulary:
+    """`characters`, or the vocabulary of a model's tokenizer (see gdlib.models.hf.load)."""
+    if name == "characters":
+        return Vocabulary.from_characters(CHARACTERS)
+    from gdlib.models.hf import load_tokenizer
+
+    return Vocabulary.from_hf(load_tokenizer(name))
+
+
 def build_trials(vocabulary: str, schema: str, string_length: int, processes: int, threads: int = 1) -> pd.DataFrame:
     """Cold and warm build of both decoders' tables: one row a fresh process, arm and temperature.
 
@@ -272,13 +281,15 @@ def build_trials(vocabulary: str, schema: str, string_length: int, processes: in
     bitmask a state), with the vocabulary's trie the first time; import_ms: from process start to imported.
     """
     rows = []
-    for process in range(processes):
-        for arm in ("dense", "ours"):
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "vocabulary.json"
+        save_vocabulary(vocabulary_of(vocabulary), saved)
+        for process, arm in itertools.product(range(processes), ("dense", "ours")):
             command = [
                 sys.executable,
                 "-m",
                 "gdlib.bench.cold",
-                vocabulary,
+                str(saved),
                 schema,
                 str(string_length),
                 arm,

@@ -19,7 +19,7 @@ class Estimate:
 
     def text(self, digits: int = 3, unit: str = "") -> str:
         value, low, high = (f"{x:.{digits}f}" for x in (self.value, self.low, self.high))
-        return f"{value}{unit} [{low}, {high}]"
+        return f"{value}{unit} [{low},\u00a0{high}]"
 
 
 def bootstrap(
@@ -58,4 +58,6 @@ def share(hits: Sequence[bool]) -> Estimate:
     p, z = data.mean(), 1.959964
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return Estimate(float(p), float(max(middle - half, 0)), float(min(middle + half, 1)), n)
+    # exactly 0 and 1 at the ends, which rounding would just miss
+    low, high = (0.0 if p == 0 else middle - half), (1.0 if p == 1 else middle + half)
+    return Estimate(float(p), float(low), float(high), n)

@@ -6,7 +6,7 @@ number of the part of the step that has just ended, so that one loop serves both
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 PARTS = ("model", "mask_build", "mask_apply", "select", "state_update", "heal")
@@ -17,6 +17,19 @@ Lap = Callable[[int], None] | None
 
 class DecodingError(RuntimeError):
     """A decode that cannot go on; the message says at which step and why."""
+
+
+def room(model, prompt_ids: Sequence[int], max_tokens: int) -> int:
+    """How many tokens may be generated: `max_tokens`, or what the model's context leaves beside the prompt.
+
+    ValueError where the prompt leaves nothing.
+    """
+    context = getattr(model, "context", None)
+    if context is None:
+        return max_tokens
+    if len(prompt_ids) >= context:
+        raise ValueError(f"a prompt of {len(prompt_ids)} tokens leaves no room in a context of {context}: shorten it")
+    return min(max_tokens, context - len(prompt_ids))
 
 
 @dataclass

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from gdlib.decoding import MODEL, SELECT, Generation, Lap
+from gdlib.decoding import MODEL, SELECT, Generation, Lap, room
 from gdlib.decoding.sampling import pick
 
 
@@ -20,7 +20,8 @@ def free(
     generator: torch.Generator | None = None,
     lap: Lap = None,
 ) -> Generation:
-    """Generate until an eos or `max_tokens`."""
+    """Generate until an eos, `max_tokens`, or the end of the model's context."""
+    max_tokens = room(model, prompt_ids, max_tokens)
     model.reset()
     ids: list[int] = []
     new = prompt_ids

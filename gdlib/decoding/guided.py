@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gdlib.decoding import MASK_APPLY, MASK_BUILD, MODEL, SELECT, STATE_UPDATE, DecodingError, Generation, Lap
+from gdlib.decoding import MASK_APPLY, MASK_BUILD, MODEL, SELECT, STATE_UPDATE, DecodingError, Generation, Lap, room
 from gdlib.decoding.sampling import pick
 from gdlib.tokens.bitmask import apply_mask
 from gdlib.tokens.matcher import Matcher
@@ -34,6 +34,7 @@ def guided(
 
     skip_forced=False looks at the model's choice even where one token alone is legal (to measure what skipping saves).
     """
+    max_tokens = room(model, prompt_ids, max_tokens)
     model.reset()
     matcher.reset()
     ids: list[int] = []
@@ -90,6 +91,7 @@ def dense(
     masks: the cache, state -> float[V_model] of 0 and -inf, filled as states are met; pass the same one again for
     the same grammar, vocabulary, model and device.
     """
+    max_tokens = room(model, prompt_ids, max_tokens)
     model.reset()
     matcher.reset()
     ids: list[int] = []

@@ -200,7 +200,7 @@ class CausalModel:
     def reset(self) -> None:
         self.length = 0
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference_mode: masks are applied to the logits in place, outside of it
     def __call__(self, new_ids: Sequence[int]) -> torch.Tensor:
         """float[V]: the logits after the last of `new_ids`. ValueError where they do not fit the context."""
         new_ids = tuple(new_ids)

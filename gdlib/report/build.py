@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def build(results: Path, out: Path) -> Path:
     _run(
         [*command, "-W", "--keep-going", "-n"],
         log,
-        os.environ | {"GDLIB_RESULTS": str(results.resolve()), "NO_COLOR": "1"},
+        os.environ | {"GDLIB_RESULTS": str(results.resolve())},
     )
     built = fresh / "_build" / "html"
     for page in built.rglob("*.html"):
@@ -67,6 +68,7 @@ def _run(command: list[str], log: Path, environment: dict[str, str]) -> None:
         )
         lines = []
         for line in process.stdout:
+            line = re.sub(r"\x1b?\[[0-9;]+m", "", line)  # colours, which sphinx writes even into a pipe
             file.write(line)
             lines.append(line.rstrip())
             if any(word in line for word in ("Executing notebook", "WARNING", "ERROR")) and "IPKernelApp" not in line:

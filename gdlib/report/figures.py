@@ -226,6 +226,7 @@ def overhead(table: pd.DataFrame) -> Figure:
             style = {"fmt": "o", "color": PART_COLOURS[part], "capsize": 2}
             axis.errorbar([e.value for _, e in seen], where, xerr=errors, label=label, **style)
     axis.set_xscale("log")
+    axis.set_xlim(left=0.1)
     axis.set_yticks(places, arms)
     axis.margins(y=0.2)
     axis.set_xlabel("time of a part of a step (µs, median, log scale)")

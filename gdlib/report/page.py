@@ -35,7 +35,7 @@ def figure(drawing: Figure, name: str, caption: str, alt: str, *runs: Runs) -> H
 
 def table(frame: pd.DataFrame, name: str, caption: str, *runs: Runs) -> HTML:
     """The frame with caption, provenance and a link that downloads it as CSV."""
-    data = base64.b64encode(frame.to_csv(index=False).encode()).decode()
+    data = base64.b64encode(frame.to_csv(index=False).replace("\u00a0", " ").encode()).decode()
     body = frame.to_html(index=False, border=0, escape=True, classes="gd-data")
     link = f'<a download="{html.escape(name)}.csv" href="data:text/csv;base64,{data}">Download as CSV</a>'
     return HTML(

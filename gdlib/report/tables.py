@@ -18,11 +18,11 @@ MODEL_ARMS = ("free", "free again", "healing", "dense", "ours")
 
 
 def _interval(estimate: Estimate, form: str = "{:.3f}") -> str:
-    return f"{form.format(estimate.value)} [{form.format(estimate.low)}, {form.format(estimate.high)}]"
+    return f"{form.format(estimate.value)} [{form.format(estimate.low)},\u00a0{form.format(estimate.high)}]"
 
 
 def _shares(estimate: Estimate) -> str:
-    return f"{percent(estimate.value, 1)} [{percent(estimate.low, 1)}, {percent(estimate.high, 1)}]"
+    return f"{percent(estimate.value, 1)} [{percent(estimate.low, 1)},\u00a0{percent(estimate.high, 1)}]"
 
 
 def oracle(table: pd.DataFrame) -> pd.DataFrame:
@@ -76,11 +76,11 @@ def headline(oracle: pd.DataFrame, model: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {
                 "arm": arm,
-                "oracle: step over free": summary.slowdown(oracle, arm, ORACLE_KEYS).text(2),
-                "model: step over free": summary.slowdown(model, arm, summary.MODEL_KEYS).text(3),
-                "model: constraint's share": percent(summary.overhead_share(model, arm).value, 3),
-                "valid, asked plainly": percent(summary.valid(plain, arm).value),
-                "valid, after an example": percent(summary.valid(shown, arm).value),
+                "oracle: step / free": summary.slowdown(oracle, arm, ORACLE_KEYS).text(2),
+                "model: step / free": summary.slowdown(model, arm, summary.MODEL_KEYS).text(3),
+                "model: share of a step": percent(summary.overhead_share(model, arm).value, 3),
+                "valid, plainly": percent(summary.valid(plain, arm).value),
+                "valid, example": percent(summary.valid(shown, arm).value),
                 "prompts": int(plain.loc[plain["arm"] == arm, "prompt"].nunique()),
             }
         )
@@ -104,7 +104,7 @@ def build(table: pd.DataFrame) -> pd.DataFrame:
         row = {"vocabulary": vocabulary, "arm": arm}
         for temperature in ("cold", "warm"):
             times = group.loc[group["temperature"] == temperature, "build_ms"]
-            row[f"{temperature} (ms)"] = f"{times.median():.1f} [{times.min():.1f}, {times.max():.1f}]"
+            row[f"{temperature} (ms)"] = f"{times.median():.1f} [{times.min():.1f},\u00a0{times.max():.1f}]"
         row["states"] = "–".join(str(n) for n in sorted({group[STATES].min(), group[STATES].max()}))
         row["masks (MB)"] = f"{group['mask_bytes'].max() / 1e6:.2f}"
         row["import (ms)"] = f"{group['import_ms'].median():.0f}"

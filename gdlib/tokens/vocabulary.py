@@ -83,7 +83,7 @@ class Vocabulary:
         return Trie([b"" if i in self.eos_ids else t for i, t in enumerate(self.tokens)])
 
     def decode(self, ids: Sequence[int]) -> bytes:
-        return b"".join(self.tokens[i] for i in ids)
+        return b"".join(map(self.tokens.__getitem__, ids))
 
     @classmethod
     def from_characters(cls, characters: str) -> Vocabulary:

@@ -1,0 +1,20 @@
+"""Draw the README's picture from the last runs: `python -m gdlib.report.picture [results]`, or `make picture`."""
+
+from __future__ import annotations
+
+import sys
+
+from gdlib.bench import provenance, record, sweep
+from gdlib.report import figures
+
+
+def main(results: str | None = None) -> None:
+    oracle, model = record.load("oracle", results), record.load("model", results)
+    drawing = figures.headline(oracle.table, model.table)
+    line = provenance.line(oracle.infos + model.infos, len(oracle.table) + len(model.table))
+    drawing.supxlabel(line, fontsize="x-small", color="0.4")
+    drawing.savefig(sweep.root() / "book" / "headline.png", dpi=150, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
