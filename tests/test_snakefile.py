@@ -38,7 +38,7 @@ def project(tmp_path, monkeypatch):
 
 
 def start(*arguments) -> subprocess.Popen:
-    command = [sys.executable, "-m", "gdlib.bench.sweep", "run", "--profile", "quick", *arguments]
+    command = [sys.executable, "-m", "gdlib.bench.batch", "run", "--profile", "quick", *arguments]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

@@ -3,7 +3,7 @@
 Snakemake schedules and isolates the runs; whether a run is up to date is read from the run itself (its parameters, its
 table's digest, the digest of the code it ran), so nothing depends on file dates or on snakemake's memory surviving.
 
-    python -m gdlib.bench.sweep run --profile quick [--results DIR] [--jobs N] [--sweep NAME ...] [-- snakemake options]
+    python -m gdlib.bench.batch run --profile quick [--results DIR] [--jobs N] [--sweep NAME ...] [-- snakemake options]
 """
 
 import argparse
@@ -169,7 +169,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m gdlib.bench.sweep", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m gdlib.bench.batch", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="check every params file and run nothing")
     batch = commands.add_parser("run", help="run what is missing")
@@ -196,3 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     print(f"{options.profile}: {time.monotonic() - start:.0f} s")
     return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

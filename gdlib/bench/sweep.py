@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -329,9 +328,3 @@ def _decode(text: str) -> object:
 def _guess(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; there is {', '.join(sorted(known)) or 'none'}"
-
-
-if __name__ == "__main__":
-    from gdlib.bench.batch import main
-
-    sys.exit(main())

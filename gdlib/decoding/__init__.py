@@ -6,8 +6,12 @@ number of the part of the step that has just ended, so that one loop serves both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # whoever only wants the names of the parts does not pay for torch
+    import torch
 
 PARTS = ("model", "mask_build", "mask_apply", "select", "state_update", "heal")
 MODEL, MASK_BUILD, MASK_APPLY, SELECT, STATE_UPDATE, HEAL = range(len(PARTS))
@@ -43,3 +47,30 @@ class Generation:
     ids: list[int]
     stop: str
     report: dict[str, int] = field(default_factory=dict)
+
+
+def decode(
+    model,
+    prompt_ids: Sequence[int],
+    eos_ids: Collection[int],
+    max_tokens: int,
+    choose: Callable[[torch.Tensor], int],
+    lap: Lap,
+) -> Generation:
+    """The loop itself: a forward, a choice among its logits (float[V]), the next, until an eos or the limit."""
+    max_tokens = room(model, prompt_ids, max_tokens)
+    model.reset()
+    ids: list[int] = []
+    new = prompt_ids
+    stop = "length"
+    while len(ids) < max_tokens:
+        logits = model(new)
+        if lap:
+            lap(MODEL)
+        token = choose(logits)
+        ids.append(token)
+        if token in eos_ids:
+            stop = "eos"
+            break
+        new = (token,)
+    return Generation(ids, stop, {"tokens": len(ids), "forwards": len(ids)})

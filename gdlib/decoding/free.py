@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from gdlib.decoding import MODEL, SELECT, Generation, Lap, room
+from gdlib.decoding import SELECT, Generation, Lap, decode
 from gdlib.decoding.sampling import pick
 
 
@@ -21,21 +21,11 @@ def free(
     lap: Lap = None,
 ) -> Generation:
     """Generate until an eos, `max_tokens`, or the end of the model's context."""
-    max_tokens = room(model, prompt_ids, max_tokens)
-    model.reset()
-    ids: list[int] = []
-    new = prompt_ids
-    stop = "length"
-    while len(ids) < max_tokens:
-        logits = model(new)
-        if lap:
-            lap(MODEL)
+
+    def choose(logits: torch.Tensor) -> int:
         token = pick(logits, temperature, generator)
-        ids.append(token)
         if lap:
             lap(SELECT)
-        if token in eos_ids:
-            stop = "eos"
-            break
-        new = (token,)
-    return Generation(ids, stop, {"tokens": len(ids), "forwards": len(ids)})
+        return token
+
+    return decode(model, prompt_ids, eos_ids, max_tokens, choose, lap)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gdlib.decoding import MASK_APPLY, MASK_BUILD, MODEL, SELECT, STATE_UPDATE, DecodingError, Generation, Lap, room
+from gdlib.decoding import MASK_APPLY, MASK_BUILD, SELECT, STATE_UPDATE, DecodingError, Generation, Lap, decode
 from gdlib.decoding.sampling import pick
 from gdlib.tokens.bitmask import apply_mask
 from gdlib.tokens.matcher import Matcher
@@ -34,17 +34,11 @@ def guided(
 
     skip_forced=False looks at the model's choice even where one token alone is legal (to measure what skipping saves).
     """
-    max_tokens = room(model, prompt_ids, max_tokens)
-    model.reset()
     matcher.reset()
-    ids: list[int] = []
-    new = prompt_ids
     masked = forced = 0
-    stop = "length"
-    while len(ids) < max_tokens:
-        logits = model(new)
-        if lap:
-            lap(MODEL)
+
+    def choose(logits: torch.Tensor) -> int:
+        nonlocal masked, forced
         token = matcher.only_token() if skip_forced else -1
         if token >= 0:
             forced += 1
@@ -64,15 +58,14 @@ def guided(
                 token = pick(logits, temperature, generator)
                 if lap:
                     lap(SELECT)
-                _accept_masked(matcher, token, len(ids))
-        ids.append(token)
+                _accept_masked(matcher, token)
         if lap:
             lap(STATE_UPDATE)
-        if token in matcher.vocab.eos_ids:
-            stop = "eos"
-            break
-        new = (token,)
-    return Generation(ids, stop, {"tokens": len(ids), "forwards": len(ids), "masked": masked, "forced": forced})
+        return token
+
+    generation = decode(model, prompt_ids, matcher.vocab.eos_ids, max_tokens, choose, lap)
+    generation.report.update(masked=masked, forced=forced)
+    return generation
 
 
 def dense(
@@ -91,16 +84,9 @@ def dense(
     masks: the cache, state -> float[V_model] of 0 and -inf, filled as states are met; pass the same one again for
     the same grammar, vocabulary, model and device.
     """
-    max_tokens = room(model, prompt_ids, max_tokens)
-    model.reset()
     matcher.reset()
-    ids: list[int] = []
-    new = prompt_ids
-    stop = "length"
-    while len(ids) < max_tokens:
-        logits = model(new)
-        if lap:
-            lap(MODEL)
+
+    def choose(logits: torch.Tensor) -> int:
         mask = dense_mask(matcher, masks, logits)
         if lap:
             lap(MASK_BUILD)
@@ -110,15 +96,14 @@ def dense(
         token = pick(logits, temperature, generator)
         if lap:
             lap(SELECT)
-        _accept_masked(matcher, token, len(ids))
-        ids.append(token)
+        _accept_masked(matcher, token)
         if lap:
             lap(STATE_UPDATE)
-        if token in matcher.vocab.eos_ids:
-            stop = "eos"
-            break
-        new = (token,)
-    return Generation(ids, stop, {"tokens": len(ids), "forwards": len(ids), "masked": len(ids), "forced": 0})
+        return token
+
+    generation = decode(model, prompt_ids, matcher.vocab.eos_ids, max_tokens, choose, lap)
+    generation.report.update(masked=len(generation.ids), forced=0)
+    return generation
 
 
 def dense_mask(matcher: Matcher, masks: dict[int, torch.Tensor], logits: torch.Tensor) -> torch.Tensor:
@@ -131,10 +116,12 @@ def dense_mask(matcher: Matcher, masks: dict[int, torch.Tensor], logits: torch.T
     return mask
 
 
-def _accept_masked(matcher: Matcher, token: int, step: int) -> None:
+def _accept_masked(matcher: Matcher, token: int) -> None:
     if not matcher.accept(token):
         left = len(matcher.allowed_ids())
         why = (
             "no token of the vocabulary is legal here" if not left else f"token {token} is not one of {left} legal ones"
         )
-        raise DecodingError(f"step {step}: {why}; the grammar needs bytes that the vocabulary or the logits rule out")
+        raise DecodingError(
+            f"step {matcher.accepted()}: {why}; the grammar needs bytes that the vocabulary or the logits rule out"
+        )

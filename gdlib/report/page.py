@@ -28,7 +28,8 @@ def figure(drawing: Figure, name: str, caption: str, alt: str, *runs: Runs) -> H
     image = base64.b64encode(buffer.getvalue()).decode()
     return HTML(
         f'<figure class="gd-figure" id="{html.escape(name)}">'
-        f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/png;base64,{image}">'
+        f'<div class="gd-scroll" tabindex="0">'
+        f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/png;base64,{image}"></div>'
         f"<figcaption>{caption}{_provenance(runs)}</figcaption></figure>"
     )
 

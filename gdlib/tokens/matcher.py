@@ -70,6 +70,10 @@ class Matcher:
             del self._past[-n:]
             self._edges = self._tables.edges.setdefault(self.state, {})
 
+    def accepted(self) -> int:
+        """How many tokens were accepted so far."""
+        return len(self._past)
+
     def can_stop(self) -> bool:
         """True where the bytes so far are a whole sentence; then eos is in the mask."""
         return self.state != ENDED and bool(self._tables.fsm.accepting[self.state])
