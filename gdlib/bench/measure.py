@@ -192,6 +192,7 @@ def model_trials(
                     **times,
                     **_counts(generation),
                     "prompt_tokens": len(prompt_ids),
+                    "vocabulary_tokens": len(vocab),
                     "json_valid": is_json(text),
                     "schema_valid": conforms(text, prompt.schema()),
                     "exact": is_json(text) and json.loads(text) == prompt.gold,
