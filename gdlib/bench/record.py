@@ -184,6 +184,13 @@ def load(sweep: str, results: str | Path | None = None) -> Runs:
     return Runs(pd.concat(tables, ignore_index=True), infos)
 
 
+def together(*runs: Runs) -> Runs:
+    """The runs of several sweeps whose tables have the same columns, as one."""
+    if any(list(one.table.columns) != list(runs[0].table.columns) for one in runs):
+        raise RecordError("sweeps whose tables have other columns cannot be put together")
+    return Runs(pd.concat([one.table for one in runs], ignore_index=True), [i for one in runs for i in one.infos])
+
+
 def difference(wanted: dict, found: dict) -> str:
     """Which parameters differ, for a message."""
     missing = object()

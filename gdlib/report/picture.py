@@ -9,7 +9,8 @@ from gdlib.report import figures
 
 
 def main(results: str | None = None) -> None:
-    oracle, model = record.load("oracle", results), record.load("model", results)
+    oracle = record.load("oracle", results)
+    model = record.together(record.load("model", results), record.load("example", results))
     drawing = figures.headline(oracle.table, model.table)
     line = provenance.line(oracle.infos + model.infos, len(oracle.table) + len(model.table))
     drawing.supxlabel(line, fontsize="x-small", color="0.4")

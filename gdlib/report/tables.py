@@ -25,6 +25,10 @@ def _shares(estimate: Estimate) -> str:
     return f"{percent(estimate.value, 1)} [{percent(estimate.low, 1)},\u00a0{percent(estimate.high, 1)}]"
 
 
+def _share_of(estimate: Estimate) -> str:
+    return f"{percent(estimate.value)} of {estimate.n}"
+
+
 def oracle(table: pd.DataFrame) -> pd.DataFrame:
     """Arms of the oracle: time of a step, slowdown paired by trial, validity."""
     rows = []
@@ -79,9 +83,8 @@ def headline(oracle: pd.DataFrame, model: pd.DataFrame) -> pd.DataFrame:
                 "oracle: step / free": summary.slowdown(oracle, arm, ORACLE_KEYS).text(2),
                 "model: step / free": summary.slowdown(model, arm, summary.MODEL_KEYS).text(3),
                 "model: share of a step": percent(summary.overhead_share(model, arm).value, 3),
-                "valid, plainly": percent(summary.valid(plain, arm).value),
-                "valid, example": percent(summary.valid(shown, arm).value),
-                "prompts": int(plain.loc[plain["arm"] == arm, "prompt"].nunique()),
+                "valid, plainly": _share_of(summary.valid(plain, arm)),
+                "valid, example": _share_of(summary.valid(shown, arm)),
             }
         )
     return pd.DataFrame(rows)
