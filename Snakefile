@@ -34,10 +34,11 @@ rule all:
 # What a run depends on is given as params (a digest of the code, the parameters' values) and not as input files, since
 # content counts and dates do not. The run itself is done beside its folder and moved there when whole.
 rule run:
+    # update(): snakemake puts the old run back where the new one fails; whether it counts is read from the run itself.
     output:
-        RESULTS + "/{sweep}/{run}/executed.ipynb",
-        RESULTS + "/{sweep}/{run}/table.csv",
-        RESULTS + "/{sweep}/{run}/run.json",
+        update(RESULTS + "/{sweep}/{run}/executed.ipynb"),
+        update(RESULTS + "/{sweep}/{run}/table.csv"),
+        update(RESULTS + "/{sweep}/{run}/run.json"),
     params:
         parameters=lambda wildcards: json.dumps(point(wildcards).parameters, sort_keys=True),
         sources=lambda wildcards: SOURCES[wildcards.sweep],

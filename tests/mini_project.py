@@ -5,7 +5,7 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 PARAMETERS = (
-    'out = ""\nthreads = 1\nschema = "flat"\ntrials = 1\nnoise = 0.5\nquiet = False\nlabel = None\nsizes = [1, 2]'
+    'out = ""\nthreads = 1\nschema = "flat"\ntrials = 1\nnoise = 0.5\nquiet = False\nlabel = None\nsizes = [1, "2"]'
 )
 BEGIN = """import os, signal, sys, time
 import pandas as pd

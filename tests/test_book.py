@@ -121,6 +121,14 @@ def test_code_is_part_of_what_a_book_depends_on(project):
     assert len({one, two, build._digest(project, results)}) == 3
 
 
+def test_runs_of_two_sweeps_can_be_shown_together():
+    one, two = (record.Runs(pd.DataFrame({"a": [n]}), [{"run": n}]) for n in (1, 2))
+    both = record.together(one, two)
+    assert list(both.table["a"]) == [1, 2] and [i["run"] for i in both.infos] == [1, 2]
+    with pytest.raises(record.RecordError, match="other columns"):
+        record.together(one, record.Runs(pd.DataFrame({"b": [1]}), []))
+
+
 def test_slow_cells_are_given_time():
     config = yaml.safe_load((build.Path(__file__).parents[1] / "_config.yml").read_text())
     assert config["sphinx"]["config"]["nb_execution_timeout"] >= 60
@@ -146,6 +154,8 @@ def test_figures_carry_alt_caption_and_provenance():
     axis.plot([1, 2])
     html = page.figure(figure, "name", "A caption.", 'Rises from "1" to 2.', runs).data
     assert 'alt="Rises from &quot;1&quot; to 2."' in html and "A caption." in html and 'id="name"' in html
+    arms = record.Runs(pd.DataFrame({"arm": ["free", "free", "dense"]}), [info])
+    assert page.observations(runs, arms) == "n = 3 and 1 to 2"
     for word in ("A Processor", "0123456", "2026-01-02", "n = 3"):
         assert word in html
     shown = page.table(pd.DataFrame({"a<b": ["x&y"]}), "t", "A table.", runs).data
@@ -154,7 +164,16 @@ def test_figures_carry_alt_caption_and_provenance():
 
 @pytest.mark.parametrize(
     ("value", "digits", "text"),
-    [(0, 0, "0%"), (1, 0, "100%"), (0.5, 0, "50%"), (0.999, 0, "99.9%"), (0.0004, 0, "0.04%"), (0.1234, 1, "12.3%")],
+    [
+        (float("nan"), 0, "none"),
+        (0.9996, 0, "99.96%"),
+        (0, 0, "0%"),
+        (1, 0, "100%"),
+        (0.5, 0, "50%"),
+        (0.999, 0, "99.9%"),
+        (0.0004, 0, "0.04%"),
+        (0.1234, 1, "12.3%"),
+    ],
 )
 def test_percent_never_rounds_to_nothing_or_everything(value, digits, text):
     assert page.percent(value, digits) == text

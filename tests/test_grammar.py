@@ -129,6 +129,12 @@ def test_members_and_items_write_compact_json():
         assert not accepts(fsm, wrong.encode())
 
 
+def test_keys_are_written_as_json_writes_them():
+    fsm = build_fsm(Grammar(members([('say "hi"', integer(1))])))
+    assert accepts(fsm, json.dumps({'say "hi"': 1}, separators=(",", ":")).encode())
+    assert accepts(build_fsm(Grammar(members([]))), b"{}")
+
+
 def test_word_bounds():
     bounded, fixed = build_fsm(Grammar(word(3))), build_fsm(Grammar(word(3, fixed=True)))
     assert [accepts(bounded, b"x" * n) for n in range(5)] == [False, True, True, True, False]

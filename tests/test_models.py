@@ -117,6 +117,15 @@ def test_pickled_weights_are_never_loaded(tiny, tmp_path):
         hf.load(str(tmp_path))
 
 
+def test_a_folder_whose_weights_are_cut_is_named(tiny, tmp_path):
+    tiny.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes((tmp_path / "model.safetensors").read_bytes()[:-100])
+    from transformers import AutoModelForCausalLM
+
+    with pytest.raises(hf.ModelError, match="is there and cannot be loaded"):
+        hf._from_pretrained(str(tmp_path), AutoModelForCausalLM)
+
+
 def test_gguf_files_that_are_wrong(tmp_path):
     with pytest.raises(hf.ModelError, match=r"absent.gguf: no such file"):
         hf.load(str(tmp_path / "absent.gguf"))

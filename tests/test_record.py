@@ -208,6 +208,8 @@ def test_the_caption_line():
         "threads": {"torch": None, "omp": 1, "numba": 1},
     }  # fmt: skip
     infos = [{"start": f"2026-11-{day}T10:00:00+00:00", "provenance": dict(where)} for day in (29, 28)]
-    assert provenance.line(infos, 270) == "AMD EPYC, 2 cores, 1 thread · commit abc1234+dirty · 2026-11-29 · n = 270"
+    assert (
+        provenance.line(infos, "n = 270") == "AMD EPYC, 2 cores, 1 thread · commit abc1234+dirty · 2026-11-29 · n = 270"
+    )
     infos[1]["provenance"] |= {"cpu": "Intel Xeon", "dirty": False, "device": "cuda", "gpu": {"name": "H200"}}
-    assert provenance.line(infos, 3).startswith("AMD EPYC, 2 cores / H200, Intel Xeon, 2 cores, 1 thread")
+    assert provenance.line(infos, "n = 3").startswith("AMD EPYC, 2 cores / H200, Intel Xeon, 2 cores, 1 thread")

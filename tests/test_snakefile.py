@@ -57,6 +57,18 @@ def stamps(project) -> dict:
     return {path.parent.name: path.stat().st_mtime_ns for path in files}
 
 
+def test_a_run_that_fails_anew_leaves_the_old_one_where_it_was(project):
+    assert run()[0] == 0
+    first = {path: path.read_bytes() for path in (project / "results/quick/mini").glob("*/table.csv")}
+    make_project(project, "raise ValueError('not now')")
+    code, output = run()
+    assert code == 1 and "0 done, 2 failed" in output and "not now" in output
+    assert len(first) == 2 and all(path.read_bytes() == data for path, data in first.items())
+    make_project(project, WAIT)  # the change undone: what was kept counts again
+    code, output = run()
+    assert code == 0 and "0 failed, 2 up to date" in output, output
+
+
 def test_a_failure_keeps_the_rest_and_the_next_call_does_only_what_is_left(project):
     cause = "if schema == 'nested' and not os.path.exists('../mended'):\n    raise ValueError('cannot nest')"
     make_project(project, cause + "\ntime.sleep(0.2)", axes={"schema": ["flat", "nested", "array"]})
@@ -166,7 +178,7 @@ def test_bad_params_and_missing_devices_stop_everything_before_it_starts(project
     absent = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
     monkeypatch.setitem(sys.modules, "torch", absent)
     assert batch.main(["run", "--profile", "gpu"]) == 1
-    assert "params/mini.yml: profile gpu asks for CUDA" in capsys.readouterr().err
+    assert "params/mini.yml: profile gpu wants CUDA (device = 'cuda')" in capsys.readouterr().err
     assert batch.main(["run", "--profile", "qick"]) == 1
     assert "did you mean 'quick'" in capsys.readouterr().err
     assert batch.main(["run", "--sweep", "minni"]) == 1

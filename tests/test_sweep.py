@@ -29,14 +29,14 @@ def test_points_merge_defaults_base_profile_and_axes(project):
     quick, smoke = sweeps.points(sweep, "quick"), sweeps.points(sweep, "smoke")
     assert [p.run for p in quick] == [f"schema={s},noise={n}" for s in ("flat", "nested") for n in ("1.0", "2.5")]
     assert quick[1].parameters == {
-        "schema": "flat", "trials": 2, "noise": 2.5, "quiet": False, "label": None, "sizes": [1, 2],
+        "schema": "flat", "trials": 2, "noise": 2.5, "quiet": False, "label": None, "sizes": [1, "2"],
     }  # fmt: skip
     assert type(quick[0].parameters["noise"]) is float
     assert [p.parameters["trials"] for p in smoke] == [1, 1]
     assert (sweep.threads, sweep.gpu, sweep.timed, sweep.takes) == (1, False, True, ("out", "threads"))
     assert sweeps.points(sweep, "gpu")[0].gpu and not quick[0].gpu
     quick[0].parameters["sizes"].append(3)
-    assert quick[1].parameters["sizes"] == [1, 2]
+    assert quick[1].parameters["sizes"] == [1, "2"]
 
 
 def test_a_sweep_without_axes_has_one_run_called_default(project):
@@ -73,7 +73,7 @@ def test_run_names_of_different_values_differ():
         ({"base": {"noise": "1e-3"}}, ["base.noise", "write 0.001 without quotes"]),
         ({"base": {"noise": float("nan")}}, ["base.noise", "nan is not a JSON value"]),
         ({"base": {"quiet": 1}}, ["base.quiet", "1 is int"]),
-        ({"base": {"sizes": 3}}, ["base.sizes", "3 is int", "[1, 2]"]),
+        ({"base": {"sizes": 3}}, ["base.sizes", "3 is int", "[1, '2']"]),
         ({"axes": {"schema": ["a", True]}}, ["axes.schema", "True is bool", "quotes"]),
         ({"axes": {"schema": []}}, ["axes.schema", "[]"]),
         ({"axes": {"schema": "flat"}}, ["axes.schema", '"flat"']),
@@ -185,3 +185,14 @@ def test_sources_follow_content_and_not_dates(project):
     write_notebook(project / "notebooks" / "mini.ipynb", "1 + 1")
     digests.add(sweeps.sources(sweep))
     assert len(digests) == 4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [([], "the list is empty"), ([4, True], r"sizes\[1\]: True is bool"), (["4"], r"sizes\[0\]: '4' is str")],
+)
+def test_items_of_a_list_have_the_type_of_the_defaults(project, sizes, says):
+    notebook = project / "notebooks" / "mini.ipynb"
+    notebook.write_text(notebook.read_text().replace('sizes = [1, \\"2\\"]', "sizes = [1, 2]"))
+    with pytest.raises(SweepError, match=f"(?s)mini.yml: base.{says}" if sizes else says):
+        sweeps.load(write_sweep(project, base={"sizes": sizes}))

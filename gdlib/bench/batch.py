@@ -86,9 +86,10 @@ def _need_devices(points: list[Point], profile: str) -> None:
     import torch
 
     if not torch.cuda.is_available():
+        device = wanting[0].parameters.get("device", "cuda")
         raise SweepError(
-            f"params/{wanting[0].sweep}.yml: profile {profile} asks for CUDA and this machine offers none: "
-            "use PROFILE=quick or full, or a machine with a GPU and a CUDA build of torch"
+            f"params/{wanting[0].sweep}.yml: profile {profile} wants CUDA (device = {device!r}) and this machine has "
+            "none: set device: auto or cpu, use a profile without it, or a machine with a GPU and a CUDA build of torch"
         )
 
 

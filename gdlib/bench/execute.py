@@ -88,12 +88,12 @@ def _papermill(sweep: Sweep, point: Point, profile: str, work: Path) -> None:
                 shutdown_kernel="immediate",
             )
         except PapermillExecutionError as error:
-            raise RunError(f"cell In [{error.exec_count}] raised {error.ename}: {_last_line(error.evalue)}") from error
+            raise RunError(f"cell In [{error.exec_count}] raised {error.ename}: {_in_short(error.evalue)}") from error
         except DeadKernelError as error:
             where = f"in cell In [{_started(executed)}]"
             raise RunError(f"the kernel died {where} (killed, or out of memory)") from error
         except RuntimeError as error:
-            raise RunError(f"the kernel did not start: {_last_line(str(error))}") from error
+            raise RunError(f"the kernel did not start: {_in_short(str(error))}") from error
 
 
 def _gate(sweep: Sweep, point: Point, work: Path) -> None:
@@ -201,8 +201,10 @@ def _started(executed: Path) -> int:
     return sum(bool(cell["metadata"]["papermill"]["start_time"]) for cell in cells if cell["cell_type"] == "code")
 
 
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[-1]
+def _in_short(text: str) -> str:
+    """First and last line: one names the thing, the other mostly says what is wrong with it."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()] or [""]
+    return " ... ".join(dict.fromkeys((lines[0], lines[-1])))
 
 
 def _shown(path: Path) -> str:

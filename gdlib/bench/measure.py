@@ -25,7 +25,8 @@ import torch
 from gdlib.bench import workloads
 from gdlib.bench.clock import interleave, make_clock, quiet_gc
 from gdlib.bench.cold import fill_masks, save_vocabulary
-from gdlib.bench.workloads import CHARACTERS, FAMILIES, Prompt, conforms, is_json
+from gdlib.bench.sweep import located
+from gdlib.bench.workloads import CHARACTERS, Prompt, conforms, family_of, is_json
 from gdlib.decoding import HEAL, PARTS, Generation
 from gdlib.decoding.free import free
 from gdlib.decoding.guided import dense, guided
@@ -91,9 +92,12 @@ def oracle_trials(
 ) -> pd.DataFrame:
     """One row a string length, confidence, trial and arm: times a step in us, counts, and what the text was worth.
 
-    Trials of one seed draw the same gold text at every confidence and, in all arms, the same noise at every step.
+    Every trial has a gold text and a noise of its own, the same in all its arms. ValueError for a schema that is not
+    one of FAMILIES, and for less than one trial or round.
     """
-    family = FAMILIES[schema]
+    if trials < 1 or rounds < 1:
+        raise ValueError(f"trials={trials}, rounds={rounds}: at least one of each")
+    family = family_of(schema)
     vocab = Vocabulary.from_characters(CHARACTERS)
     rows = []
     for length in string_length:
@@ -102,8 +106,8 @@ def oracle_trials(
         judge = family.schema(length)
         limit = longest(grammar.root) + 1
         for level, trial in itertools.product(confidence, range(trials)):
-            trial_seed = seed * 1_000_003 + trial
-            gold = family.gold(random.Random(f"{schema}/{length}/{trial_seed}"), length)
+            trial_seed = random.Random(f"{seed}/{schema}/{length}/{level}/{trial}").getrandbits(31)
+            gold = family.gold(random.Random(trial_seed), length)
             gold_ids = [CHARACTERS.index(c) for c in gold]
             model = Oracle(gold_ids, vocab.eos_ids[0], len(vocab), level, noise, trial_seed, device)
             arms = _arms(model, (), vocab, ours, masks, limit)
@@ -142,7 +146,7 @@ def model_trials(
     prompts: Sequence[Prompt],
     examples: Sequence[Prompt],
     arms: Sequence[str],
-    dense_on: Collection[str],
+    baselines_on: Collection[str],
     shots: int,
     max_tokens: int,
     rounds: int,
@@ -150,16 +154,19 @@ def model_trials(
 ) -> pd.DataFrame:
     """One row a prompt and arm, on a real model (gdlib.models.hf.CausalModel).
 
-    arms: out of MODEL_ARMS; `healing` is added as what `free` wrote and the time of healing it on top. dense_on: the
-    ids of the prompts on which `dense` runs (it writes what `ours` writes, and a forward is dear). shots: 0 asks
-    plainly, 1 shows a worked example of the same family first, another one out of `examples`. The prompt is read once,
-    before the clock starts, and its keys and values serve all arms; a step is a forward over one token and all around.
-    All masks of a grammar are built beforehand, in both ways; what that takes, the build sweep tells.
+    arms: out of MODEL_ARMS; `healing` is added as what `free` wrote and the time of healing it on top.
+    baselines_on: ids of the prompts on which `dense` and `free again` run (they write what `ours` and `free` write, and
+    a forward is dear). shots: 0 asks plainly, 1 shows a worked example of the same family first, another one out of
+    `examples`. The prompt is read once, before the clock starts, and its keys and values serve all arms; a step is a
+    forward over one token and all around it. All masks of a grammar are built beforehand, both ways; build_ms and
+    mask_bytes say what that took.
     """
     from gdlib.models.hf import chat_ids
 
     if "free" not in arms or not set(arms) <= set(MODEL_ARMS):
         raise ValueError(f"arms={list(arms)}: want 'free' and others out of {', '.join(MODEL_ARMS)}")
+    if rounds < 1:
+        raise ValueError(f"rounds={rounds}: at least one")
     matchers: dict[tuple, Matcher] = {}
     rows = []
     for index, prompt in enumerate(prompts):
@@ -169,12 +176,18 @@ def model_trials(
         logits = model(prompt_ids)
         if prompt.fields not in matchers:
             # One family's tables at a time: dense masks of all states take hundreds of MB (see the build sweep).
+            began = time.perf_counter()
             matcher = Matcher(prompt.grammar(), vocab)
-            fill_masks(matcher, None)
-            matchers = {prompt.fields: matcher}
+            bitmasks = fill_masks(matcher, None)
+            ours_ready = time.perf_counter()
             dense_masks = fill_masks(matcher, logits) if "dense" in arms else {}
+            built = {
+                "ours": (ours_ready - began, sum(mask.nbytes for mask in bitmasks.values())),
+                "dense": (time.perf_counter() - began, sum(mask.nbytes for mask in dense_masks.values())),
+            }
+            matchers = {prompt.fields: matcher}
         every = _arms(model, prompt_ids, vocab, matcher, dense_masks, max_tokens)
-        chosen = [arm for arm in arms if arm != "dense" or prompt.id in dense_on]
+        chosen = [arm for arm in arms if arm in ("free", "ours") or prompt.id in baselines_on]
         measured = time_arms({arm: every[arm] for arm in chosen}, device, rounds, seed=index, twice=False, idle_steps=1)
         generation, times = measured["free"]
         healed, healing_us = _timed_heal(vocab.decode(generation.ids))
@@ -193,9 +206,12 @@ def model_trials(
                     **_counts(generation),
                     "prompt_tokens": len(prompt_ids),
                     "vocabulary_tokens": len(vocab),
+                    "build_ms": built[name][0] * 1000 if name in built else 0.0,
+                    "mask_bytes": built[name][1] if name in built else 0,
+                    "machine_state_count": matcher.state_count(),
                     "json_valid": is_json(text),
                     "schema_valid": conforms(text, prompt.schema()),
-                    "exact": is_json(text) and json.loads(text) == prompt.gold,
+                    "exact": is_json(text) and json.dumps(json.loads(text)) == json.dumps(prompt.gold),
                     "failure": workloads.failure(text, prompt.schema(), generation.stop == "eos"),
                     "text": json.dumps(text),  # one line of ASCII, whatever the model wrote
                 }
@@ -271,7 +287,7 @@ def vocabulary_of(name: str) -> Vocabulary:
         return Vocabulary.from_characters(CHARACTERS)
     from gdlib.models.hf import load_tokenizer
 
-    return Vocabulary.from_hf(load_tokenizer(name))
+    return Vocabulary.from_hf(load_tokenizer(located(name)))
 
 
 def build_trials(vocabulary: str, schema: str, string_length: int, processes: int, threads: int = 1) -> pd.DataFrame:
@@ -281,6 +297,7 @@ def build_trials(vocabulary: str, schema: str, string_length: int, processes: in
     the byte machine; masks_ms: the masks of all its states (the usual dense way: a float tensor a state; ours: a
     bitmask a state), with the vocabulary's trie the first time; import_ms: from process start to imported.
     """
+    family_of(schema)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "vocabulary.json"

@@ -48,8 +48,8 @@ def cpu_model() -> str:
     return " ".join(name.split()) or "unknown processor"
 
 
-def line(infos: Sequence[dict], n: int) -> str:
-    """One line for a caption: machine, cores, threads, commit, date of the last run, number of observations.
+def line(infos: Sequence[dict], n: str) -> str:
+    """One line for a caption: machine, cores, threads, commit, date of the last run, and what it rests on.
 
     infos: the run.json of every run shown; where they disagree, each value is named once, joined by " / ".
     """
@@ -64,7 +64,7 @@ def line(infos: Sequence[dict], n: int) -> str:
         f"{_joined(machines)}, {_joined(threads)} {'thread' if set(threads) == {'1'} else 'threads'}",
         f"commit {_joined(commits)}",
         max(info["start"] for info in infos)[:10],
-        f"n = {n}",
+        n,
     ]
     return " · ".join(parts)
 

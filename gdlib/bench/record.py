@@ -186,6 +186,8 @@ def load(sweep: str, results: str | Path | None = None) -> Runs:
 
 def together(*runs: Runs) -> Runs:
     """The runs of several sweeps whose tables have the same columns, as one."""
+    import pandas as pd
+
     if any(list(one.table.columns) != list(runs[0].table.columns) for one in runs):
         raise RecordError("sweeps whose tables have other columns cannot be put together")
     return Runs(pd.concat([one.table for one in runs], ignore_index=True), [i for one in runs for i in one.infos])

@@ -66,6 +66,12 @@ def root() -> Path:
     return Path(os.environ.get("GDLIB_ROOT") or Path(__file__).parents[2]).resolve()
 
 
+def located(name: str) -> str:
+    """A path from the root (or the user's home, `~`) where there is something, else the name as it stands."""
+    path = root() / Path(name).expanduser()
+    return str(path) if path.exists() else name
+
+
 def load(path: str | Path) -> Sweep:
     """Read and check one params file; raises SweepError."""
     path = Path(path)
@@ -76,8 +82,8 @@ def load(path: str | Path) -> Sweep:
     notebook = root() / raw["notebook"]
     inputs = tuple(root() / name for name in raw.get("inputs", []))
     for key, file in [("notebook", notebook), *(("inputs", file) for file in inputs)]:
-        if not file.is_file():
-            raise SweepError(f"{path}: {key}: there is no file {file.relative_to(root())}; paths start at the root")
+        if not file.is_file() or not file.is_relative_to(root()):
+            raise SweepError(f"{path}: {key}: there is no file {file} below the root; paths start at the root")
     declared = notebook_parameters(notebook)
     if not isinstance(declared.get("out"), str):
         raise SweepError(f'{notebook}: the parameters cell must hold `out = ""`, the folder that a run writes to')
@@ -249,7 +255,7 @@ def _read_yaml(path: Path) -> dict:
         raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError as error:
         raise SweepError(f"{path}: there is no such file{_guess(path.name, os.listdir(path.parent))}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SweepError(f"{path}: {error}") from error
     return raw
 
@@ -290,6 +296,13 @@ def _typed(path: Path, where: str, name: str, value: object, defaults: dict) -> 
     except (TypeError, ValueError) as error:
         raise SweepError(f"{path}: {where}: {value!r} is not a JSON value: quote it, or give a number") from error
     default = defaults[name]
+    if isinstance(default, list) and isinstance(value, list):
+        if default and not value:
+            raise SweepError(f"{path}: {where}: the list is empty: give at least one value like {default[0]!r}")
+        kinds = {type(item) for item in default}
+        if len(kinds) == 1:
+            items = {name: default[0]}
+            return [_typed(path, f"{where}[{index}]", name, item, items) for index, item in enumerate(value)]
     if type(default) is float and type(value) is int:
         return float(value)
     if default is None or type(default) is type(value):

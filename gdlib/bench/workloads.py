@@ -118,9 +118,20 @@ FAMILIES = {
 }
 
 
+def family_of(schema: str) -> Family:
+    """ValueError, naming what there is, for a schema that is not one of FAMILIES."""
+    if schema not in FAMILIES:
+        raise ValueError(f"schema={schema!r}: there is {', '.join(FAMILIES)}")
+    return FAMILIES[schema]
+
+
+def _refuse(constant: str):
+    raise ValueError(f"{constant} is not JSON")
+
+
 def is_json(text: str) -> bool:
     try:
-        json.loads(text)
+        json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return False
     return True

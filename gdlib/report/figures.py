@@ -239,7 +239,7 @@ def headline(oracle: pd.DataFrame, model: pd.DataFrame) -> Figure:
     figure, (left, right) = _new(columns=2, width=7.6, height=2.7)
     for axis, table, keys, title in (
         (left, oracle, summary.ORACLE_KEYS, "on an oracle"),
-        (right, model, summary.MODEL_KEYS, "on SmolLM2-135M"),
+        (right, model, summary.MODEL_KEYS, "on a real model"),
     ):
         arms = [arm for arm in _arms(table) if arm in ("healing", "dense", "ours")]
         _bars(axis, arms, [summary.slowdown(table, a, keys) for a in arms], [COLOURS[a] for a in arms], "{:.3f}")

@@ -55,16 +55,29 @@ def say(**values: object) -> None:
 
 
 def percent(value: float, digits: int = 0) -> str:
-    """`12%`. A share that is not quite nothing or everything is not rounded to it."""
-    text = f"{100 * value:.{digits}f}"
-    if (float(text) == 100 and value < 1) or (float(text) == 0 and value > 0):
-        return f"{100 * value:.2g}%" if value < 0.5 else f"{100 * value:.{digits + 1}f}%"
+    """`12%`, with more digits where a share that is not quite nothing or everything would be rounded to it."""
+    if value != value:
+        return "none"
+    for more in range(digits, digits + 6):
+        text = f"{100 * value:.{more}f}"
+        if (float(text) != 100 or value == 1) and (float(text) != 0 or value == 0):
+            break
     return f"{text}%"
+
+
+def observations(*runs: Runs) -> str:
+    """`n = 270`: trials or prompts, not rows; `n = 6 to 42` where some arms ran on fewer."""
+    texts = []
+    for one in runs:
+        by = [name for name in ("arm", "temperature", "vocabulary") if name in one.table]
+        counts = one.table.groupby(by).size() if by else pd.Series([len(one.table)])
+        low, high = counts.min(), counts.max()
+        texts.append(f"{high}" if low == high else f"{low} to {high}")
+    return f"n = {' and '.join(texts)}"
 
 
 def _provenance(runs: tuple[Runs, ...]) -> str:
     if not runs:
         return ""
     infos = [info for one in runs for info in one.infos]
-    rows = sum(len(one.table) for one in runs)
-    return f'<p class="gd-provenance">{html.escape(provenance.line(infos, rows))}</p>'
+    return f'<p class="gd-provenance">{html.escape(provenance.line(infos, observations(*runs)))}</p>'

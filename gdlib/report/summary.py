@@ -44,7 +44,14 @@ def parts(table: pd.DataFrame, arm: str) -> pd.Series:
 
 
 def overhead_share(table: pd.DataFrame, arm: str) -> Estimate:
-    """The share of a step that a free step does not have: building and applying masks, keeping state, healing."""
-    rows = table[table["arm"] == arm]
-    extra = rows[["mask_build_us", "mask_apply_us", "state_update_us", "heal_us"]].sum(axis=1)
-    return bootstrap(extra / rows["instrumented_us"])
+    """The share of a step that a free step of the same prompt or trial does not have.
+
+    All parts of the arm's step but the model, less the choosing of the free step; below zero where guided decoding has
+    less to choose. Of the model itself nothing is counted, in either.
+    """
+    keys = MODEL_KEYS if "prompt" in table else ORACLE_KEYS
+    others = [f"{part}_us" for part in PARTS if part != "model"]
+    rows = table.assign(extra_us=table[others].sum(axis=1))
+    extra = paired(rows, arm, "extra_us", keys)
+    whole = paired(rows, arm, "instrumented_us", keys)
+    return bootstrap((extra["value"] - extra["base"]) / whole["value"])

@@ -10,11 +10,14 @@ import pandas as pd
 
 from gdlib.bench.stats import Estimate
 from gdlib.report import summary
+from gdlib.report.figures import COLOURS
 from gdlib.report.page import percent
 from gdlib.report.summary import ORACLE_KEYS
 
-ORACLE_ARMS = ("free", "free again", "healing", "dense", "ours", "ours, nothing skipped", "fixed widths")
-MODEL_ARMS = ("free", "free again", "healing", "dense", "ours")
+
+def arms_of(table: pd.DataFrame) -> list[str]:
+    """The arms of a table in the order in which everything shows them."""
+    return [arm for arm in COLOURS if arm in set(table["arm"])]
 
 
 def _interval(estimate: Estimate, form: str = "{:.3f}") -> str:
@@ -32,7 +35,7 @@ def _share_of(estimate: Estimate) -> str:
 def oracle(table: pd.DataFrame) -> pd.DataFrame:
     """Arms of the oracle: time of a step, slowdown paired by trial, validity."""
     rows = []
-    for arm in ORACLE_ARMS:
+    for arm in arms_of(table):
         ratios = summary.paired(table, arm, "step_us", ORACLE_KEYS)
         rows.append(
             {
@@ -52,7 +55,7 @@ def model(table: pd.DataFrame) -> pd.DataFrame:
     """Arms of the real model, by how it was asked."""
     rows = []
     for shots, group in table.groupby("shots"):
-        for arm in [a for a in MODEL_ARMS if a in set(group["arm"])]:
+        for arm in arms_of(group):
             chosen = group[group["arm"] == arm]
             steps = summary.typical(group.assign(step_ms=group["step_us"] / 1000), arm, "step_ms")
             rows.append(
@@ -62,7 +65,7 @@ def model(table: pd.DataFrame) -> pd.DataFrame:
                     "prompts": chosen["prompt"].nunique(),
                     "step, median (ms)": _interval(steps, "{:.1f}"),
                     "over free, median": _interval(summary.slowdown(group, arm, summary.MODEL_KEYS)),
-                    "mask, state and healing": percent(summary.overhead_share(group, arm).value, 3),
+                    "added to a free step": percent(summary.overhead_share(group, arm).value, 3),
                     "tokens, mean": f"{chosen['generated_tokens'].mean():.1f}",
                     "steps with a mask": percent(chosen["masked_steps"].sum() / chosen["generated_tokens"].sum(), 1),
                     "valid under the schema": _shares(summary.valid(group, arm)),
@@ -87,6 +90,19 @@ def headline(oracle: pd.DataFrame, model: pd.DataFrame) -> pd.DataFrame:
                 "valid, example": _share_of(summary.valid(shown, arm)),
             }
         )
+    return pd.DataFrame(rows)
+
+
+def grammars(table: pd.DataFrame) -> pd.DataFrame:
+    """What the grammars of the real model's schemas cost before the first token."""
+    rows = []
+    for family, group in table.groupby("family", sort=False):
+        row = {"family": family, "states": int(group["machine_state_count"].iloc[0])}
+        for arm in [arm for arm in ("ours", "dense") if arm in set(group["arm"])]:
+            chosen = group[group["arm"] == arm].drop_duplicates("shots")
+            row[f"{arm}: built in (ms)"] = f"{chosen['build_ms'].median():.0f}"
+            row[f"{arm}: masks (MB)"] = f"{chosen['mask_bytes'].median() / 1e6:.1f}"
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -153,10 +169,9 @@ class Claim:
     verdict: str
 
 
-def _near(theirs: float, ours: Estimate, tolerance: float = 0.1) -> str:
-    """Reproduced where ours is within a tenth of theirs, or theirs is inside our interval."""
-    close = abs(ours.value - theirs) <= tolerance * abs(theirs)
-    return REPRODUCED if close or ours.low <= theirs <= ours.high else NOT
+def _near(theirs: float, ours: float, share: bool = False) -> str:
+    """Reproduced where ours is within a tenth of theirs; for shares, within two percentage points."""
+    return REPRODUCED if abs(ours - theirs) <= (0.02 if share else 0.1 * theirs) else NOT
 
 
 def reproduction(oracle: pd.DataFrame, builds: pd.DataFrame) -> pd.DataFrame:
@@ -178,7 +193,10 @@ def _numbers(oracle: pd.DataFrame, builds: pd.DataFrame) -> Sequence[Claim]:
         mean = summary.typical(in_ms, arm, "step_ms", np.mean)
         claims.append(
             Claim(
-                f"{name}: mean time of a step", f"{theirs} ms", _interval(mean, "{:.4f}") + " ms", _near(theirs, mean)
+                f"{name}: mean time of a step",
+                f"{theirs} ms",
+                _interval(mean, "{:.4f}") + " ms",
+                _near(theirs, mean.value),
             )
         )
     for name, arm, theirs, statistic in (
@@ -196,14 +214,14 @@ def _numbers(oracle: pd.DataFrame, builds: pd.DataFrame) -> Sequence[Claim]:
         else:
             found = summary.slowdown(oracle, arm, ORACLE_KEYS, statistic)
             text = _interval(found)
-        claims.append(Claim(name, f"{theirs}", text, _near(theirs, found)))
+        claims.append(Claim(name, f"{theirs}", text, _near(theirs, found.value)))
     for name, arm, theirs in (
-        ("free: valid JSON", "free", PUBLISHED["free_valid"]),
-        ("healing: valid JSON", "healing", PUBLISHED["healing_valid"]),
+        ("free: valid JSON (set by the noise)", "free", PUBLISHED["free_valid"]),
+        ("healing: valid JSON (set by the noise)", "healing", PUBLISHED["healing_valid"]),
         ("FSM: valid JSON (our fixed-width reconstruction)", "fixed widths", PUBLISHED["fsm_valid"]),
     ):
         found = summary.valid(oracle, arm, "json_valid")
-        claims.append(Claim(name, percent(theirs, 1), _shares(found), _near(theirs, found)))
+        claims.append(Claim(name, percent(theirs, 1), _shares(found), _near(theirs, found.value, share=True)))
     correct = summary.valid(oracle, "dense", "json_valid")
     both = min(correct.value, summary.valid(oracle, "ours", "json_valid").value)
     claims.append(
@@ -222,21 +240,21 @@ def _numbers(oracle: pd.DataFrame, builds: pd.DataFrame) -> Sequence[Claim]:
         ("FSM step: state update", "state_update", PUBLISHED["state_update_share"]),
     ):
         value = dense[part] / dense.sum()
-        claims.append(
-            Claim(name, percent(theirs, 1), percent(value, 1), _near(theirs, Estimate(value, value, value, 1)))
-        )
+        claims.append(Claim(name, percent(theirs, 1), percent(value, 1), _near(theirs, value, share=True)))
     for temperature, theirs in (("cold", PUBLISHED["cold_ms"]), ("warm", PUBLISHED["warm_ms"])):
         rows = builds[(builds["vocabulary"] == "characters") & (builds["arm"] == "dense")]
         rows = rows[rows["temperature"] == temperature].assign(build_ms=lambda t: t["machine_ms"] + t["masks_ms"])
         found = summary.typical(rows, "dense", "build_ms")
         claims.append(
-            Claim(f"build, {temperature}", f"{theirs} ms", _interval(found, "{:.1f}") + " ms", _near(theirs, found))
+            Claim(
+                f"build, {temperature}", f"{theirs} ms", _interval(found, "{:.1f}") + " ms", _near(theirs, found.value)
+            )
         )
     return claims
 
 
 def _findings(oracle: pd.DataFrame, builds: pd.DataFrame) -> Sequence[Claim]:
-    healing = summary.slowdown(oracle, "healing", ORACLE_KEYS)
+    healing = summary.slowdown(oracle, "healing", ORACLE_KEYS, np.mean)
     dense, ours = (summary.slowdown(oracle, arm, ORACLE_KEYS) for arm in ("dense", "ours"))
     mean = {arm: summary.parts(oracle, arm) for arm in ("free", "dense")}
     extra = mean["dense"].sum() - mean["free"].sum()
@@ -253,13 +271,19 @@ def _findings(oracle: pd.DataFrame, builds: pd.DataFrame) -> Sequence[Claim]:
             "1. Healing is free",
             f"{PUBLISHED['healing_mean']} of free",
             f"{_interval(healing)} of free",
-            REPRODUCED if healing.high <= 1.05 else NOT,
+            _near(PUBLISHED["healing_mean"], healing.value),
         ),
         Claim(
             "2. The FSM about doubles a step",
             f"{PUBLISHED['fsm_median']} of free",
-            f"dense {_interval(dense)}; ours {_interval(ours)}",
-            REPRODUCED if 1.8 <= dense.value <= 2.2 else EXTENDED if ours.high <= 1.05 else NOT,
+            f"dense {_interval(dense)} of free",
+            _near(2, dense.value),
+        ),
+        Claim(
+            "2, extended. It need not cost more than free decoding",
+            "not tried",
+            f"ours {_interval(ours)} of free",
+            EXTENDED if ours.high <= 1.05 else NOT,
         ),
         Claim(
             "3. Mask build and apply are over 84% of the FSM's overhead",

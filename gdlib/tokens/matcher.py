@@ -103,8 +103,11 @@ class Matcher:
         """The one token that may come next, or -1 where there are several (or none)."""
         only = self._tables.only.get(self.state)
         if only is None:
-            ids = self.allowed_ids()
-            only = self._tables.only[self.state] = int(ids[0]) if len(ids) == 1 else -1
+            row = self.mask()
+            words = np.flatnonzero(row)
+            single = len(words) == 1 and int(row[words[0]]) & 0xFFFFFFFF
+            only = int(words[0]) * 32 + single.bit_length() - 1 if single and single.bit_count() == 1 else -1
+            self._tables.only[self.state] = only
         return only
 
     def _target(self, token_id: int) -> int:

@@ -83,7 +83,9 @@ class Vocabulary:
         return Trie([b"" if i in self.eos_ids else t for i, t in enumerate(self.tokens)])
 
     def decode(self, ids: Sequence[int]) -> bytes:
-        return b"".join(map(self.tokens.__getitem__, ids))
+        """The bytes of the ids; one past the vocabulary's end (a padded head has such) stands for none."""
+        size = len(self.tokens)
+        return b"".join([self.tokens[i] for i in ids if i < size])
 
     @classmethod
     def from_characters(cls, characters: str) -> Vocabulary:
