@@ -234,6 +234,7 @@ def test_choosing_prompts_keeps_families_even():
     tasks = [Task(f"{f}{i}", f, "", (), {}) for i in range(3) for f in "ab"]
     assert [t.id for t in first_of_each_family(tasks, 2)] == ["a0", "b0", "a1", "b1"]
     assert first_of_each_family(tasks, 0) == tasks
+    assert [t.id for t in first_of_each_family(tasks, 2, families=1)] == ["a0", "a1"]
 
 
 def test_figures_and_tables_draw_what_a_run_gives(oracle):

@@ -196,11 +196,13 @@ def load_prompts(path: str | Path) -> list[Prompt]:
     return prompts
 
 
-def first_of_each_family(prompts: list[Prompt], count: int) -> list[Prompt]:
-    """The first `count` prompts of every family, in file order; 0 is all of them."""
+def first_of_each_family(prompts: list[Prompt], count: int, families: int = 0) -> list[Prompt]:
+    """The first `count` prompts of the first `families` families, in file order; 0 is all of either."""
     seen: dict[str, int] = {}
     chosen = []
     for prompt in prompts:
+        if families and prompt.family not in seen and len(seen) == families:
+            continue
         seen[prompt.family] = seen.get(prompt.family, 0) + 1
         if not count or seen[prompt.family] <= count:
             chosen.append(prompt)
