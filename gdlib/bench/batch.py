@@ -180,7 +180,8 @@ def main(arguments: list[str] | None = None) -> int:
     batch.add_argument("--sweep", action="append", default=[], help="only this sweep (may be repeated)")
     batch.add_argument("options", nargs="*", help="after --: options for snakemake, such as --executor slurm")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts what it puts in the background with SIGINT ignored
+        signal.signal(number, _interrupt)
     start = time.monotonic()
     try:
         if options.command == "check":
