@@ -153,7 +153,7 @@ def test_figures_carry_alt_caption_and_provenance():
     html = page.figure(figure, "name", "A caption.", 'Rises from "1" to 2.', runs).data
     assert 'alt="Rises from &quot;1&quot; to 2."' in html and "A caption." in html and 'id="name"' in html
     arms = record.Runs(pd.DataFrame({"arm": ["free", "free", "dense"]}), [info])
-    assert page.observations(runs, arms) == "n = 3 and 1 to 2"
+    assert page.observations(runs, arms) == "n = 3 and 1 to 2 (per arm)"
     for word in ("A Processor", "0123456", "2026-01-02", "n = 3"):
         assert word in html
     shown = page.table(pd.DataFrame({"a<b": ["x&y"]}), "t", "A table.", runs).data

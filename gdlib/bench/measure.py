@@ -31,7 +31,8 @@ from gdlib.decoding import HEAL, PARTS, Generation
 from gdlib.decoding.free import free
 from gdlib.decoding.guided import dense, guided
 from gdlib.decoding.healing import heal
-from gdlib.grammar.nodes import longest
+from gdlib.grammar import Grammar
+from gdlib.grammar.nodes import literal, longest
 from gdlib.models.oracle import Oracle
 from gdlib.tokens.bitmask import apply_mask
 from gdlib.tokens.matcher import Matcher
@@ -170,6 +171,7 @@ def model_trials(
         raise ValueError(f"rounds={rounds}: at least one")
     matchers: dict[tuple, Matcher] = {}
     rows = []
+    Matcher(Grammar(literal("{")), vocab).mask()  # the first walk loads compiled code and builds the trie
     for index, prompt in enumerate(prompts):
         example = next(p for p in examples if p.family == prompt.family and p.id != prompt.id) if shots else None
         prompt_ids = chat_ids(tokenizer, prompt.messages(example))

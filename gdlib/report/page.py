@@ -66,14 +66,14 @@ def percent(value: float, digits: int = 0) -> str:
 
 
 def observations(*runs: Runs) -> str:
-    """`n = 270`: trials or prompts, not rows; `n = 6 to 42` where some arms ran on fewer."""
+    """`n = 270 (per arm)`: trials or prompts, not rows; `n = 6 to 42 (per arm)` where some arms ran on fewer."""
     texts = []
     for one in runs:
         by = [name for name in ("arm", "temperature", "vocabulary") if name in one.table]
         counts = one.table.groupby(by).size() if by else pd.Series([len(one.table)])
         low, high = counts.min(), counts.max()
         texts.append(f"{high}" if low == high else f"{low} to {high}")
-    return f"n = {' and '.join(texts)}"
+    return f"n = {' and '.join(texts)}" + (" (per arm)" if any("arm" in one.table for one in runs) else "")
 
 
 def _provenance(runs: tuple[Runs, ...]) -> str:

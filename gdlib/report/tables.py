@@ -65,7 +65,7 @@ def model(table: pd.DataFrame) -> pd.DataFrame:
                     "prompts": chosen["prompt"].nunique(),
                     "step, median (ms)": _interval(steps, "{:.1f}"),
                     "over free, median": _interval(summary.slowdown(group, arm, summary.MODEL_KEYS)),
-                    "added to a free step": percent(summary.overhead_share(group, arm).value, 3),
+                    "added (share of a step)": percent(summary.overhead_share(group, arm).value, 3),
                     "tokens, mean": f"{chosen['generated_tokens'].mean():.1f}",
                     "steps with a mask": percent(chosen["masked_steps"].sum() / chosen["generated_tokens"].sum(), 1),
                     "valid under the schema": _shares(summary.valid(group, arm)),
@@ -85,7 +85,7 @@ def headline(oracle: pd.DataFrame, model: pd.DataFrame) -> pd.DataFrame:
                 "arm": arm,
                 "oracle: step / free": summary.slowdown(oracle, arm, ORACLE_KEYS).text(2),
                 "model: step / free": summary.slowdown(model, arm, summary.MODEL_KEYS).text(3),
-                "model: share of a step": percent(summary.overhead_share(model, arm).value, 3),
+                "model: added, share of a step": percent(summary.overhead_share(model, arm).value, 3),
                 "valid, plainly": _share_of(summary.valid(plain, arm)),
                 "valid, example": _share_of(summary.valid(shown, arm)),
             }
