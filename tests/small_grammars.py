@@ -8,7 +8,7 @@ import re
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from gdlib.grammar.nodes import Alt, ByteClass, Grammar, Node, Repeat, Seq, byte_class, literal
+from gdlib.grammar.nodes import Alt, ByteClass, Grammar, Literal, Node, Ref, Repeat, Seq, byte_class, literal
 
 ALPHABET = b"abc"
 
@@ -37,10 +37,24 @@ def grammars(unbounded: bool = True):
     return nodes(unbounded).map(Grammar)
 
 
+def recursive_grammars():
+    """Context-free grammars of three rules that call each other in any way, left recursion and empty rules included."""
+    names = ("root", "x", "y")
+    leaves = st.one_of(
+        st.sampled_from(names).map(Ref), st.text("abc", min_size=1, max_size=2).map(literal), st.just(Seq(()))
+    )
+    sequence = st.lists(leaves, max_size=3).map(lambda c: Seq(tuple(c)))
+    body = st.lists(sequence, min_size=1, max_size=3).map(lambda c: Alt(tuple(c)))
+    rules = st.tuples(body, body, body).map(lambda bodies: dict(zip(names, bodies, strict=True)))
+    return rules.map(lambda found: Grammar(Ref("root"), found))
+
+
 def pattern(node: Node) -> bytes:
     """The same language for Python's `re`, which knows nothing of the machines tested here."""
     if isinstance(node, ByteClass):
         return b"[" + b"".join(re.escape(bytes([b])) for b in sorted(node.allowed)) + b"]"
+    if isinstance(node, Literal):
+        return re.escape(node.text)
     if isinstance(node, Seq):
         return b"(?:" + b"".join(map(pattern, node.parts)) + b")"
     if isinstance(node, Alt):
@@ -60,6 +74,8 @@ def sentences(node: Node) -> set[bytes]:
     """All sentences of a bounded node, by enumeration; an example with more than a thousand is passed over."""
     if isinstance(node, ByteClass):
         return {bytes([b]) for b in node.allowed}
+    if isinstance(node, Literal):
+        return {node.text}
     if isinstance(node, Alt):
         return _few(set().union(*map(sentences, node.choices)))
     if isinstance(node, Seq):

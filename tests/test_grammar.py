@@ -10,17 +10,15 @@ from small_grammars import grammars, pattern, sentences, texts
 
 from gdlib.grammar import Grammar, GrammarError
 from gdlib.grammar.nodes import Alt, ByteClass, Repeat, Seq, byte_class, literal, longest
+from gdlib.grammar.regular import contains, dfa
 from gdlib.grammar.segments import boolean, integer, items, members, text, word
-from gdlib.recognizers.fsm import DEAD, build_fsm
 
 
-def accepts(fsm, data: bytes) -> bool:
-    state = 0
-    for byte in data:
-        state = fsm.delta[state, byte]
-        if state == DEAD:
-            return False
-    return bool(fsm.accepting[state])
+def build_fsm(grammar, max_states=100_000):
+    return dfa(grammar.root, max_states)
+
+
+accepts = contains
 
 
 @settings(max_examples=150, deadline=None)

@@ -34,13 +34,14 @@ def build(schema: str, string_length: int, vocab: Vocabulary, arm: str) -> dict[
     """Build the machine and the masks of all its states; returns times in ms, states counted, bytes of masks."""
     began = time.perf_counter_ns()
     matcher = Matcher(FAMILIES[schema].grammar(string_length), vocab)
+    states = matcher.state_count()
     machine = time.perf_counter_ns()
     masks = fill_masks(matcher, torch.empty(len(vocab)) if arm == "dense" else None)
     ended = time.perf_counter_ns()
     return {
         "machine_ms": (machine - began) / 1e6,
         "masks_ms": (ended - machine) / 1e6,
-        "machine_state_count": matcher.state_count(),
+        "machine_state_count": states,
         "mask_bytes": sum(mask.nbytes for mask in masks.values()),
     }
 
@@ -48,7 +49,7 @@ def build(schema: str, string_length: int, vocab: Vocabulary, arm: str) -> dict[
 def fill_masks(matcher: Matcher, logits: torch.Tensor | None) -> dict:
     """State -> mask for every state: bitmasks, or dense ones shaped like `logits` where they are given."""
     masks: dict = {}
-    for state in range(matcher.state_count()):
+    for state in matcher.states():
         matcher.state = state
         if logits is None:
             masks[state] = matcher.mask()

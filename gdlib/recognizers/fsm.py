@@ -1,7 +1,8 @@
-"""A deterministic finite-state machine over bytes, built from a regular grammar.
+"""The finite-state recogniser: a regular grammar as the positions of a Glushkov automaton.
 
-Thompson's construction gives a nondeterministic machine, the subset construction a deterministic one. Bytes that no
-class tells apart are treated as one, so the work is by byte class and not by byte.
+Every place in the grammar that reads a byte is one position, and knows which positions may follow it (Glushkov 1961).
+There are no silent moves and no stacks; the machine determinises the sets of positions as texts reach them. Counted
+repetition is written out, so this is for grammars without large counts; the pda keeps counts on its stacks.
 """
 
 from __future__ import annotations
@@ -10,125 +11,123 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gdlib.grammar.nodes import Alt, ByteClass, Grammar, GrammarError, Node, Repeat, Seq
-
-DEAD = -1
-
-
-@dataclass(frozen=True)
-class Fsm:
-    """delta: int32[states, 256], the next state or DEAD; accepting: bool[states]. State 0 is the start.
-
-    Every state can still reach an accepting one, so a text that is alive can always be completed.
-    """
-
-    delta: np.ndarray
-    accepting: np.ndarray
+from gdlib.grammar.nodes import Alt, ByteClass, Character, Dfa, Grammar, GrammarError, Literal, Node, Ref, Repeat, Seq
+from gdlib.grammar.regular import character_dfa
+from gdlib.recognizers import machine as m
+from gdlib.recognizers.arena import Arena, LimitError, byte_set
 
 
-class _Nfa:
-    """Edges on byte classes and on nothing, filled by `add`."""
+@dataclass
+class _Part:
+    """What a part of the grammar begins and ends with, and whether it may be empty."""
 
-    def __init__(self, max_states: int):
-        self.max_states = max_states
-        self.silent: list[list[int]] = []
-        self.edges: list[list[tuple[frozenset[int], int]]] = []
-
-    def state(self) -> int:
-        if len(self.silent) >= self.max_states:
-            raise GrammarError(f"the grammar needs more than {self.max_states} states; raise max_states")
-        self.silent.append([])
-        self.edges.append([])
-        return len(self.silent) - 1
-
-    def add(self, node: Node, start: int) -> int:
-        """Add `node` behind `start`; returns the state in which it ends."""
-        if isinstance(node, ByteClass):
-            end = self.state()
-            self.edges[start].append((node.allowed, end))
-            return end
-        if isinstance(node, Seq):
-            for part in node.parts:
-                start = self.add(part, start)
-            return start
-        if isinstance(node, Alt):
-            end = self.state()
-            for choice in node.choices:
-                entry = self.state()
-                self.silent[start].append(entry)
-                self.silent[self.add(choice, entry)].append(end)
-            return end
-        if not isinstance(node, Repeat):
-            raise GrammarError(f"not a regular node: {node!r}")
-        for _ in range(node.low):
-            start = self.add(node.node, start)
-        end = self.state()
-        if node.high is None:
-            loop = self.state()
-            self.silent[start].append(loop)
-            self.silent[self.add(node.node, loop)].append(loop)
-            self.silent[loop].append(end)
-            return end
-        self.silent[start].append(end)
-        for _ in range(node.high - node.low):
-            start = self.add(node.node, start)
-            self.silent[start].append(end)
-        return end
-
-    def closure(self, states: set[int]) -> frozenset[int]:
-        """All states reachable from `states` without reading a byte."""
-        found, todo = set(states), list(states)
-        while todo:
-            for target in self.silent[todo.pop()]:
-                if target not in found:
-                    found.add(target)
-                    todo.append(target)
-        return frozenset(found)
+    first: list[int]
+    last: list[int]
+    empty: bool
 
 
-def _byte_groups(classes: set[frozenset[int]]) -> list[list[int]]:
-    """Partition 0..255 into groups of bytes that every class holds either all or none of."""
-    signature: dict[tuple[bool, ...], list[int]] = {}
-    ordered = list(classes)
-    for byte in range(256):
-        signature.setdefault(tuple(byte in c for c in ordered), []).append(byte)
-    return [group for key, group in signature.items() if any(key)]
+class _Positions:
+    def __init__(self, grammar: Grammar, limit: int):
+        self.rules, self.limit = grammar.rules, limit
+        self.work = 0
+        self.sets: list[np.ndarray] = []
+        self.follow: list[set[int]] = []
+
+    def position(self, words: np.ndarray) -> int:
+        if len(self.sets) >= self.limit:
+            raise LimitError(f"the grammar has more than {self.limit} positions; use recognizer='pda'")
+        self.sets.append(words)
+        self.follow.append(set())
+        return len(self.sets) - 1
+
+    def worked(self, much: int) -> None:
+        self.work += much
+        if self.work > 50 * self.limit:
+            raise LimitError(f"the grammar repeats too much for {self.limit} positions; use recognizer='pda'")
+
+    def join(self, parts: list[_Part]) -> _Part:
+        whole = _Part([], [], True)
+        for part in parts:
+            self.worked(1 + len(whole.last) * len(part.first))
+            for position in whole.last:
+                self.follow[position].update(part.first)
+            if whole.empty:
+                whole.first = whole.first + part.first
+            whole.last = whole.last + part.last if part.empty else part.last
+            whole.empty = whole.empty and part.empty
+        return whole
+
+    def part(self, node: Node, inside: tuple[str, ...] = ()) -> _Part:
+        kind = type(node)
+        if kind is ByteClass:
+            position = self.position(byte_set(node.allowed))
+            return _Part([position], [position], False)
+        if kind is Literal:
+            return self.join([self.part(ByteClass(frozenset([b]))) for b in node.text])
+        if kind is Character:
+            return self.machine(character_dfa(node.ranges, node.style))
+        if kind is Dfa:
+            return self.machine(node)
+        if kind is Seq:
+            return self.join([self.part(p, inside) for p in node.parts])
+        if kind is Alt:
+            parts = [self.part(c, inside) for c in node.choices]
+            return _Part(
+                [f for p in parts for f in p.first], [x for p in parts for x in p.last], any(p.empty for p in parts)
+            )
+        if kind is Repeat:
+            if node.high is None:
+                self.worked(node.low)
+                parts = [self.part(node.node, inside) for _ in range(max(node.low, 1))]
+                self.worked(len(parts[-1].last) * len(parts[-1].first))
+                for position in parts[-1].last:
+                    self.follow[position].update(parts[-1].first)
+                if node.low == 0:
+                    parts[0].empty = True
+                return self.join(parts)
+            parts = []
+            for count in range(node.high):
+                self.worked(1)
+                parts.append(self.part(node.node, inside))
+                parts[-1].empty = parts[-1].empty or count >= node.low
+            return self.join(parts)
+        if kind is Ref:
+            if node.name in inside:
+                raise GrammarError(f"rule {node.name!r} calls itself: the grammar is not regular as written; use pda")
+            return self.part(self.rules[node.name], (*inside, node.name))
+        raise GrammarError(f"{kind.__name__} has no fixed set of positions; use recognizer='pda'")
+
+    def machine(self, dfa: Dfa) -> _Part:
+        """One position an edge of the machine."""
+        edges: dict[int, list[int]] = {}
+        ends: list[tuple[int, int]] = []
+        for state in range(len(dfa.delta)):
+            for target in sorted(set(dfa.delta[state].tolist()) - {-1}):
+                alive = np.flatnonzero((dfa.delta[state] == target)[dfa.columns])
+                position = self.position(byte_set(alive))
+                edges.setdefault(state, []).append(position)
+                ends.append((position, target))
+        for position, target in ends:
+            self.follow[position].update(edges.get(target, []))
+        accepting = dfa.accepting
+        return _Part(
+            edges.get(0, []),
+            [p for p, target in ends if accepting[target]],
+            bool(len(accepting) and accepting[0]),
+        )
 
 
-def build_fsm(grammar: Grammar, max_states: int = 100_000) -> Fsm:
-    """The deterministic machine of a regular grammar (Thompson 1968; Rabin and Scott 1959).
-
-    Raises GrammarError where it would need more than `max_states` states.
-    """
-    nfa = _Nfa(20 * max_states)
-    start = nfa.state()
-    final = nfa.add(grammar.root, start)
-    groups = _byte_groups({allowed for edges in nfa.edges for allowed, _ in edges})
-
-    first = nfa.closure({start})
-    number = {first: 0}
-    order = [first]
-    rows: list[list[int]] = []
-    for subset in order:  # grows while it is walked
-        row = []
-        edges = [edge for state in subset for edge in nfa.edges[state]]
-        for group in groups:
-            targets = {target for allowed, target in edges if group[0] in allowed}
-            if not targets:
-                row.append(DEAD)
-                continue
-            closed = nfa.closure(targets)
-            if closed not in number:
-                if len(order) >= max_states:
-                    raise GrammarError(f"the grammar needs more than {max_states} states; raise max_states")
-                number[closed] = len(order)
-                order.append(closed)
-            row.append(number[closed])
-        rows.append(row)
-
-    delta = np.full((len(order), 256), DEAD, dtype=np.int32)
-    table = np.array(rows, dtype=np.int32).reshape(len(order), len(groups))
-    for index, group in enumerate(groups):
-        delta[:, group] = table[:, index : index + 1]
-    accepting = np.array([final in subset for subset in order], dtype=bool)
-    return Fsm(delta, accepting)
+def lower_positions(arena: Arena, grammar: Grammar, max_positions: int = 20_000) -> int:
+    """The arena's node from which the grammar's positions are read. GrammarError where it is not regular as written."""
+    with arena.lock:
+        positions = _Positions(grammar, max_positions)
+        try:
+            whole = positions.part(grammar.root)
+        except RecursionError:
+            raise LimitError("the grammar nests too deeply for the fsm; use recognizer='pda'") from None
+        at = arena._row(len(positions.sets), m.POSITION)
+        last = set(whole.last)
+        for index, (words, follow) in enumerate(zip(positions.sets, positions.follow, strict=True)):
+            start = arena._add_ints([at + f for f in sorted(follow)])
+            arena.node[at + index, 1:] = arena.add_set(words), start, start + len(follow), index in last
+        return arena._choice([*(at + f for f in dict.fromkeys(whole.first)), *([0] if whole.empty else [])])

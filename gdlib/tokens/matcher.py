@@ -1,64 +1,68 @@
 """A byte machine lifted to tokens: masks, accept, rollback.
 
 A token is legal where its bytes, read one after another, keep the machine alive; so one token may cross any number of
-segments. The masks come from one walk over the vocabulary's trie a state, done on first use and kept.
+rules. Masks come from one walk over the vocabulary's trie a configuration, done on first use and kept (see masks.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-import numba
 import numpy as np
-import torch
 
 from gdlib.grammar.nodes import Grammar
-from gdlib.recognizers.fsm import DEAD, Fsm, build_fsm
+from gdlib.recognizers import Recognizer, next_arena
+from gdlib.recognizers import machine as m
+from gdlib.recognizers.arena import Arena, ArenaFull, LimitError
 from gdlib.tokens.bitmask import bitmask_to_ids, bitmask_words
+from gdlib.tokens.masks import mask_store
 from gdlib.tokens.vocabulary import Vocabulary
 
-ENDED = -2  # the state after an eos: nothing may follow
-
-
-@dataclass
-class _Tables:
-    """What all matchers of one grammar and vocabulary share, filled as states are met."""
-
-    fsm: Fsm
-    masks: dict[int, np.ndarray] = field(default_factory=dict)
-    edges: dict[int, dict[int, int]] = field(default_factory=dict)
-    only: dict[int, int] = field(default_factory=dict)
+ENDED = -1  # the state after an eos: nothing may follow
+MAX_TARGETS = 1_000_000
 
 
 class Matcher:
-    """Where one text stands in a grammar. Cheap to copy: the tables are shared."""
+    """Where one text stands in a grammar. Cheap to copy: everything but the place is shared."""
 
-    def __init__(self, grammar: Grammar, vocab: Vocabulary):
+    def __init__(self, grammar: Grammar, vocab: Vocabulary, recognizer: str = "auto", arena: Arena | None = None):
+        """recognizer: "fsm", "pda", "earley", or "auto" for the cheapest that is exact for this grammar.
+
+        Raises GrammarError where the grammar cannot be read so.
+        """
         self.vocab = vocab
-        self._tables = _Tables(build_fsm(grammar))
+        self._size = len(vocab)
+        self._asked = recognizer
+        self._attach(Recognizer(grammar, recognizer, arena))
         self.reset()
 
+    def _attach(self, recognizer: Recognizer) -> None:
+        self._recognizer = recognizer
+        self._conf = recognizer.arena.conf
+        self._store = mask_store(self.vocab, recognizer.arena)
+        self._kept, self._targets = self._store.kept, self._store.targets
+
     def reset(self) -> None:
-        self.state = 0
+        self.state = self._recognizer.start
         self._past: list[int] = []
-        self._edges = self._tables.edges.setdefault(0, {})
+        self._ids: list[int] = []
 
     def copy(self) -> Matcher:
         other = object.__new__(Matcher)
-        other.__dict__.update(self.__dict__, _past=self._past.copy())
+        other.__dict__.update(self.__dict__, _past=self._past.copy(), _ids=self._ids.copy())
         return other
 
     def accept(self, token_id: int) -> bool:
         """Take one token. False, and nothing changed, where it may not come."""
-        target = self._edges.get(token_id)
-        if target is None:
+        token_id = int(token_id)  # a numpy integer would overflow below
+        target = self._targets.get(self.state * self._size + token_id)
+        if target is None or not 0 <= token_id < self._size:
             target = self._target(token_id)
-        if target == DEAD:
+        if target == 0:
             return False
         self._past.append(self.state)
+        self._ids.append(token_id)
         self.state = target
-        edges = self._tables.edges.get(target)
-        self._edges = self._tables.edges.setdefault(target, {}) if edges is None else edges
         return True
 
     def rollback(self, n: int) -> None:
@@ -67,8 +71,7 @@ class Matcher:
             raise ValueError(f"rollback of {n} tokens, but {len(self._past)} were accepted")
         if n:
             self.state = self._past[-n]
-            del self._past[-n:]
-            self._edges = self._tables.edges.setdefault(self.state, {})
+            del self._past[-n:], self._ids[-n:]
 
     def accepted(self) -> int:
         """How many tokens were accepted so far."""
@@ -76,81 +79,101 @@ class Matcher:
 
     def can_stop(self) -> bool:
         """True where the bytes so far are a whole sentence; then eos is in the mask."""
-        return self.state != ENDED and bool(self._tables.fsm.accepting[self.state])
+        return self.state > 0 and bool(self._conf[self.state, m.ACCEPTING])
 
-    def state_count(self) -> int:
-        """How many states the byte machine has; each has one mask."""
-        return len(self._tables.fsm.delta)
+    def state_count(self, limit: int = 100_000) -> int:
+        """How many configurations texts of this grammar can reach; each has one mask. LimitError past `limit`."""
+        return len(self.states(limit))
+
+    def states(self, limit: int = 100_000) -> list[int]:
+        """Every configuration that texts of this grammar can reach. LimitError past `limit`."""
+        return self._settled(lambda: self._recognizer.reachable(limit)).tolist()
 
     def mask(self) -> np.ndarray:
         """int32[ceil(V / 32)]: the shared mask of this state. Read it, never write it; `fill_mask` copies."""
-        row = self._tables.masks.get(self.state)
-        return self._build_mask() if row is None else row
+        if self.state == ENDED:
+            return np.zeros(bitmask_words(self._size), np.int32)
+        row = self._kept.get(self.state)
+        if row is not None:
+            self._kept.move_to_end(self.state)
+            return row
+        return self._settled(lambda: self._store.build(self.state, self._recognizer))
 
-    def fill_mask(self, row: np.ndarray | torch.Tensor) -> None:
-        """Write the mask of this state into `row`, int32[ceil(V / 32)] on the CPU."""
-        out = row.numpy() if isinstance(row, torch.Tensor) else row
-        want = (bitmask_words(len(self.vocab)),)
-        if out.dtype != np.int32 or out.shape != want:
-            raise ValueError(f"bitmask row is {out.dtype}{list(out.shape)}, want int32{list(want)}")
-        out[:] = self.mask()
+    def fill_mask(self, row) -> None:
+        """Write the mask of this state into `row`, int32[ceil(V / 32)], numpy or torch on the CPU."""
+        out = row if isinstance(row, np.ndarray) else row.numpy()
+        mask = self.mask()
+        if out.dtype != np.int32 or out.shape != mask.shape:
+            raise ValueError(f"bitmask row is {out.dtype}{list(out.shape)}, want int32{list(mask.shape)}")
+        out[:] = mask
 
     def allowed_ids(self) -> np.ndarray:
         """int64[n]: the ids that may come next, ascending."""
-        return bitmask_to_ids(self.mask(), len(self.vocab))
+        return bitmask_to_ids(self.mask(), self._size)
 
     def only_token(self) -> int:
         """The one token that may come next, or -1 where there are several (or none)."""
-        only = self._tables.only.get(self.state)
+        only = self._store.only.get(self.state)
         if only is None:
             row = self.mask()
             words = np.flatnonzero(row)
             single = len(words) == 1 and int(row[words[0]]) & 0xFFFFFFFF
             only = int(words[0]) * 32 + single.bit_length() - 1 if single and single.bit_count() == 1 else -1
-            self._tables.only[self.state] = only
+            if self.state != ENDED:
+                self._store.only[self.state] = only
         return only
 
+    def forced_bytes(self, limit: int = 4096) -> bytes:
+        """The longest run, up to `limit`, in which exactly one byte is legal and the text may not end."""
+        if self.state == ENDED or limit <= 0:
+            return b""
+        return self._settled(lambda: self._recognizer.forced(self.state, limit)[0])
+
     def _target(self, token_id: int) -> int:
-        state = DEAD
-        if self.state != ENDED and 0 <= token_id < len(self.vocab):
-            if token_id in self.vocab.eos_ids:
-                state = ENDED if self.can_stop() else DEAD
-            elif self.vocab.tokens[token_id]:
-                state = self.state
-                for byte in self.vocab.tokens[token_id]:
-                    state = int(self._tables.fsm.delta[state, byte])
-                    if state == DEAD:
-                        break
-        self._edges[token_id] = state
-        return state
+        if self.state == ENDED or not 0 <= token_id < self._size:
+            return 0
+        if token_id in self.vocab.eos_ids:
+            return ENDED if self.can_stop() else 0
+        text = self.vocab.tokens[token_id]
+        target = 0
+        if text:
+            target = self._settled(lambda: self._recognizer.advance(self.state, text))
+        if len(self._targets) > MAX_TARGETS:
+            self._targets.clear()
+        self._targets[self.state * self._size + token_id] = target
+        return target
 
-    def _build_mask(self) -> np.ndarray:
-        row = np.zeros(bitmask_words(len(self.vocab)), dtype=np.int32)
-        if self.state != ENDED:
-            trie, fsm = self.vocab.trie, self._tables.fsm
-            stack = np.empty(trie.height + 1, dtype=np.int32)
-            _walk(fsm.delta, self.state, trie.byte, trie.depth, trie.skip, trie.token, trie.same, stack, row)
-            if self.can_stop():
-                for eos in self.vocab.eos_ids:
-                    row.view(np.uint32)[eos >> 5] |= np.uint32(1 << (eos & 31))
-        self._tables.masks[self.state] = row
-        return row
+    def _settled(self, work):
+        """`work()`, in another arena where this one is full, and by Earley's machine where the pda's has no end."""
+        larger = False
+        while True:
+            try:
+                return work()
+            except ArenaFull:
+                self._move(self._recognizer.kind, next_arena(self._recognizer.arena, larger))
+                larger = True
+            except LimitError:
+                if self._asked != "auto" or self._recognizer.kind != "pda":
+                    raise
+                self._move("earley", None)
+
+    def _move(self, kind: str, arena: Arena | None) -> None:
+        """Go on elsewhere; what was accepted is read again there."""
+        ids = self._ids
+        self._attach(Recognizer(self._recognizer.grammar, kind, arena))
+        self.reset()
+        if not all(self.accept(token) for token in ids):
+            raise AssertionError("the same grammar read the same text otherwise")
 
 
-@numba.njit(cache=True, nogil=True)
-def _walk(delta, state, byte, depth, skip, token, same, stack, row):
-    """Set the bit of every token alive from `state`. stack[d] is the state after d bytes of the current path."""
-    stack[0] = state
-    node = 0
-    while node < byte.shape[0]:
-        level = depth[node]
-        target = delta[stack[level - 1], byte[node]]
-        if target < 0:
-            node = skip[node]
-            continue
-        stack[level] = target
-        found = token[node]
-        while found >= 0:
-            row[found >> 5] |= np.int32(1) << np.int32(found & 31)
-            found = same[found]
-        node += 1
+def fill_masks(matchers: Sequence[Matcher], rows) -> None:
+    """Write the mask of matcher i into rows[i], int32[batch, ceil(V / 32)], numpy or torch on the CPU.
+
+    Grammars and states may all differ. Walks run without the interpreter's lock, so other threads go on meanwhile.
+    Raises ValueError where shapes or dtypes do not fit.
+    """
+    out = rows if isinstance(rows, np.ndarray) else rows.numpy()
+    if out.dtype != np.int32 or out.ndim != 2 or len(out) != len(matchers):
+        raise ValueError(f"bitmask rows are {out.dtype}{list(out.shape)}, want int32[{len(matchers)}, words]")
+    for matcher, row in zip(matchers, out, strict=True):
+        matcher.fill_mask(row)

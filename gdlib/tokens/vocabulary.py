@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
+import numba
 import numpy as np
 
 
@@ -22,50 +24,62 @@ class Trie:
 
     byte: uint8[N], the byte on the edge into the node; depth: int32[N], 1 for children of the root;
     skip: int32[N], the first node after the node's subtree; token: int32[N], the first token that ends here or -1;
-    same: int32[V], the next token with the very same bytes or -1.
+    same: int32[V], the next token with the very same bytes or -1; child: int32[256], the root's child by byte or -1.
     """
 
     def __init__(self, tokens: Sequence[bytes]):
-        order = sorted((t, i) for i, t in enumerate(tokens) if t)
+        order = sorted([i for i, t in enumerate(tokens) if t], key=tokens.__getitem__)
+        data = np.frombuffer(b"".join([tokens[i] for i in order]), np.uint8)
+        ends = np.cumsum([len(tokens[i]) for i in order], dtype=np.int64)
         self.same = np.full(len(tokens), -1, dtype=np.int32)
-        byte: list[int] = []
-        depth: list[int] = []
-        token: list[int] = []
-        previous, last = b"", -1
-        for text, index in order:
-            if text == previous:
-                self.same[last] = index
-                last = index
-                continue
-            shared = 0
-            for a, b in zip(previous, text, strict=False):
-                if a != b:
-                    break
-                shared += 1
-            for position in range(shared, len(text)):
-                byte.append(text[position])
-                depth.append(position + 1)
-                token.append(-1)
-            token[-1] = index
-            previous, last = text, index
-        self.byte = np.array(byte, dtype=np.uint8)
-        self.depth = np.array(depth, dtype=np.int32)
-        self.token = np.array(token, dtype=np.int32)
-        self.skip = np.empty(len(byte), dtype=np.int32)
-        open_nodes: list[int] = []
-        for node, level in enumerate(depth):
-            while len(open_nodes) >= level:
-                self.skip[open_nodes.pop()] = node
-            open_nodes.append(node)
-        for node in open_nodes:
-            self.skip[node] = len(byte)
+        self.child = np.full(256, -1, dtype=np.int32)
+        arrays = [np.empty(len(data), kind) for kind in (np.uint8, np.int32, np.int32, np.int32)]
+        count = _build_trie(data, ends, np.array(order, np.int32), *arrays, self.same, self.child)
+        self.byte, self.depth, self.skip, self.token = (a[:count].copy() for a in arrays)
         self.height = int(self.depth.max(initial=0))
+
+
+@numba.njit(cache=True)
+def _build_trie(data, ends, order, byte, depth, skip, token, same, child):
+    """Fill the arrays from tokens in sorted order (their bytes joined, where each ends, whose they are)."""
+    count, begin, before, last = 0, 0, 0, -1
+    path = np.empty(1 if len(ends) == 0 else len(data) + 1, np.int32)  # the open node of each depth
+    level = 0
+    for index in range(len(ends)):
+        size, shared = ends[index] - begin, 0
+        while shared < size and shared < begin - before and data[before + shared] == data[begin + shared]:
+            shared += 1
+        if index > 0 and shared == size and begin - before == size:
+            same[last] = order[index]
+            last = order[index]
+        else:
+            while level > shared:
+                level -= 1
+                skip[path[level]] = count
+            for position in range(shared, size):
+                byte[count], depth[count], token[count] = data[begin + position], position + 1, -1
+                if position == 0:
+                    child[data[begin]] = count
+                path[level] = count
+                level += 1
+                count += 1
+            last = order[index]
+            token[count - 1] = last
+        before, begin = begin, ends[index]
+    while level > 0:
+        level -= 1
+        skip[path[level]] = count
+    return count
 
 
 class Vocabulary:
     """tokens: the bytes of token 0, 1, ... with b"" for special tokens and holes; eos_ids: the ids that end a text."""
 
+    mask_bytes = 64 << 20  # how much room masks of this vocabulary may take in each arena; set it before matching
+
     def __init__(self, tokens: Sequence[bytes], eos_ids: Sequence[int]):
+        self.spare_rows: list[np.ndarray] = []  # memory of masks that nobody holds any more
+        self.stores: WeakKeyDictionary = WeakKeyDictionary()  # tokens/masks.py: arena -> masks of configurations
         self.tokens = [bytes(t) for t in tokens]
         self.eos_ids = tuple(int(i) for i in eos_ids)
         if not any(self.tokens):
@@ -80,12 +94,47 @@ class Vocabulary:
     @cached_property
     def trie(self) -> Trie:
         # The eos ends a text; it is never written as bytes of one, whatever its bytes say.
-        return Trie([b"" if i in self.eos_ids else t for i, t in enumerate(self.tokens)])
+        return Trie(self.written)
+
+    @cached_property
+    def forest(self):
+        """The trie with all that was learnt about it; see tokens/forest.py."""
+        from gdlib.tokens.forest import Forest
+
+        return Forest(self)
+
+    @cached_property
+    def written(self) -> list[bytes]:
+        """What each token writes: its bytes, and nothing for an eos."""
+        tokens = self.tokens.copy()
+        for i in self.eos_ids:
+            tokens[i] = b""
+        return tokens
 
     def decode(self, ids: Sequence[int]) -> bytes:
         """The bytes of the ids; one past the vocabulary's end (a padded head has such) stands for none."""
         size = len(self.tokens)
         return b"".join([self.tokens[i] for i in ids if i < size])
+
+    @classmethod
+    def from_tiktoken(cls, encoding, eos: str = "<|endoftext|>") -> Vocabulary:
+        """From a tiktoken Encoding; `eos` names the special token that ends a text.
+
+        Special tokens get no bytes. Raises VocabularyError where the encoding has no such token.
+        """
+        specials = {name: encoding.encode_single_token(name) for name in encoding.special_tokens_set}
+        if eos not in specials:
+            known = ", ".join(sorted(specials)) or "none"
+            raise VocabularyError(f"encoding {encoding.name!r} has no special token {eos!r} (it has: {known[:300]})")
+        tokens = [b""] * encoding.n_vocab
+        for index in range(encoding.n_vocab):
+            try:
+                tokens[index] = encoding.decode_single_token_bytes(index)
+            except KeyError:  # a hole
+                continue
+        for index in specials.values():
+            tokens[index] = b""
+        return cls(tokens, [specials[eos]])
 
     @classmethod
     def from_characters(cls, characters: str) -> Vocabulary:

@@ -1,0 +1,154 @@
+"""Masks of configurations, kept while there is room: what all matchers of one vocabulary share."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+
+import numpy as np
+
+from gdlib.recognizers import Recognizer
+from gdlib.recognizers import machine as m
+from gdlib.recognizers.arena import Arena
+from gdlib.tokens.bitmask import bitmask_words
+from gdlib.tokens.forest import NO_BOUND, NO_WALK, ON_TABLE, Annex, Inside, fill
+from gdlib.tokens.vocabulary import Vocabulary
+
+MAX_JOBS = 4096
+NOTHING = np.zeros(4, np.uint64)
+SLAB = 256  # masks that are allocated at once
+
+
+class MaskStore:
+    """Configuration -> mask, for one vocabulary and one arena, least recently used out first.
+
+    `limit` is in bytes. Masks are int32[words] and shared: read them, never write them, and copy what is to outlast the
+    next mask, since the memory of one that is out is used again.
+    """
+
+    def __init__(self, vocab: Vocabulary, limit: int):
+        self.vocab, self.forest = vocab, vocab.forest  # not the arena: its end is this store's end
+        self.words = bitmask_words(len(vocab))
+        self.limit = max(16, limit // (self.words * 4))  # in masks
+        self.kept: OrderedDict[int, np.ndarray] = OrderedDict()
+        self.targets: dict[int, int] = {}  # config * V + token -> config behind it
+        self.only: dict[int, int] = {}
+        self.built = 0
+        self.jobs = np.zeros((MAX_JOBS, 4), np.int32)
+        self.annex = Annex(vocab)
+
+    def build(self, config: int, recognizer: Recognizer) -> np.ndarray:
+        """Make and keep the mask of `config`."""
+        arena, forest = recognizer.arena, self.forest
+        with arena.lock, forest.lock:
+            several = not arena.conf[config, m.LOOP] and arena.conf[config, m.COUNT] > 1 and arena.conf[config, m.WIDE]
+            if several and recognizer.kind == "pda":
+                return self._united(config, recognizer)
+            single = not arena.conf[config, m.LOOP] and arena.conf[config, m.COUNT] == 1 and arena.conf[config, m.WIDE]
+            if single and (row := self._from_machine(config, recognizer)) is not None:
+                self._keep(config, row, recognizer.arena)
+                return row
+            row = self._row()
+            spot = tails = slot = -1
+            held = 0
+            loop = arena.conf[config, m.LOOP]
+            if loop:
+                key = int(arena.conf[config, m.KEY])
+                slot = forest.slot(key >> 6)
+                if slot >= 0:
+                    begin = forest.begin(slot, key & 63)
+                    if isinstance(begin, Inside):
+                        high = -1 if loop == m.OPEN else int(arena.node[arena.cont[loop, 0], 3])
+                        begin.copy_to(row, NO_BOUND if high < 0 else high + 1)
+                        tails, held = begin.tails, slot + 1
+                    else:
+                        row[:] = 0
+                        spot = begin
+                    if loop == m.OPEN:
+                        held = ON_TABLE
+            if slot < 0:
+                row[:] = 0
+            self._walk(recognizer, forest.tables, config, spot, tails, held, row)
+            if forest.wanted[0, 0]:
+                forest.build_wanted()
+            self._keep(config, row, recognizer.arena)
+        return row
+
+    def _walk(self, recognizer: Recognizer, tries: tuple, config: int, spot: int, tails: int, held: int, row) -> None:
+        """`fill`, with whatever it asks for."""
+        forest, tables = self.forest, recognizer.arena.tables
+        while code := fill(tables, tries, config, spot, tails, held, self.jobs, forest.stack, forest.wanted, row):
+            recognizer.settle(code)
+
+    def _united(self, config: int, recognizer: Recognizer) -> np.ndarray:
+        """The mask of a configuration that reads many bytes in several ways: what is legal in any of them."""
+        out = np.zeros(64, np.int32)
+        while (count := m.parts(recognizer.arena.tables, config, out)) < 0:
+            if count == m.OVERFLOW:
+                out = np.zeros(len(out) * 16, np.int32)
+            else:
+                recognizer.settle(count)
+        row = self._row()
+        row[:] = 0
+        for part in out[:count].tolist():
+            known = self.kept.get(part)
+            row |= self.build(part, recognizer) if known is None else known
+        self._keep(config, row, recognizer.arena)
+        return row
+
+    def _from_machine(self, config: int, recognizer: Recognizer) -> np.ndarray | None:
+        """The mask of a configuration inside one machine, where what depends on the machine alone is stored."""
+        arena = recognizer.arena
+        n = int(arena.tables[3][arena.conf[config, m.ITEMS], 0])
+        kind, record, state = arena.node[n, :3].tolist()
+        if kind != m.MACHINE:
+            return None
+        behind = recognizer.run(m.exit_of, config)
+        first = arena.first[behind] if behind else NOTHING
+        dfa = arena.dfas[record]
+        stored = self.annex.get((record, state, first.tobytes()), dfa, state, first)
+        if stored is None:
+            return None
+        mask, tails = stored
+        row = self._row()
+        row[:] = mask
+        if tails >= 0 and behind:
+            self._walk(recognizer, self.annex.tables, config, -1, tails, NO_WALK, row)
+        return row
+
+    def _keep(self, config: int, row: np.ndarray, arena: Arena) -> None:
+        if arena.conf[config, m.ACCEPTING]:
+            for eos in self.vocab.eos_ids:
+                row.view(np.uint32)[eos >> 5] |= np.uint32(1 << (eos & 31))
+        self.built += 1
+        self.kept[config] = row
+
+    def _row(self) -> np.ndarray:
+        """Memory for one mask."""
+        if len(self.kept) >= self.limit:
+            gone, row = self.kept.popitem(last=False)
+            self.only.pop(gone, None)
+            return row
+        spare = self.vocab.spare_rows
+        if not spare:
+            slab = np.zeros((min(SLAB, self.limit), self.words), np.int32)
+            slab.fill(0)  # pages are touched here, all at once, and not one by one between two tokens
+            spare.extend(slab)
+        return spare.pop()
+
+    def bytes_used(self) -> int:
+        """Bytes of the masks kept here."""
+        return len(self.kept) * self.words * 4
+
+
+def mask_store(vocab: Vocabulary, arena: Arena) -> MaskStore:
+    """The one store of this vocabulary and arena; when the arena goes, the memory of its masks is used again."""
+    store = vocab.stores.get(arena)
+    if store is None:
+        store = vocab.stores[arena] = MaskStore(vocab, vocab.mask_bytes)
+        weakref.finalize(arena, _give_back, vocab.spare_rows, store.kept)
+    return store
+
+
+def _give_back(spare: list, kept: OrderedDict) -> None:
+    spare.extend(kept.values())
