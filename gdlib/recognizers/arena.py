@@ -17,6 +17,7 @@ import numpy as np
 
 from gdlib.grammar.nodes import (
     ANY_CHARACTER,
+    EMPTY,
     Alt,
     ByteClass,
     Character,
@@ -77,7 +78,7 @@ def _memory(scale: float, max_items: int) -> tuple[np.ndarray, ...]:
         np.zeros(16, np.int64),  # 13 size
         np.zeros(met, np.int64),  # 14 keys met in this closure
         np.zeros(met, np.int64),  # 15 the closure in which they were met
-        np.zeros((2, 4), np.uint64),  # 16 scratch of _intern
+        np.zeros((3, 4), np.uint64),  # 16 scratch of _intern, and of the mask walk
         np.zeros(max_items + 16, np.int64),  # 17 items found
         np.zeros(max_items + 16, i32),  # 18 scratch of _rebase
         np.zeros((max_items + 16, 2), i32),  # 19 items to do
@@ -270,8 +271,10 @@ class Arena:
             return self.lower(ByteClass(frozenset(b for lo, hi in node.ranges for b in range(lo, hi + 1))), scope)
         number = self.by_key.get(node)
         if number is None:
-            number = self.by_key[node] = self._dfa(character_dfa(node.ranges, node.style), scope, depth)
-            self.character[number] = class_number(node)
+            dfa = character_dfa(node.ranges, node.style)
+            number = self.by_key[node] = self._dfa(dfa, scope, depth)
+            if len(dfa.delta) <= 64:  # more states than a KEY has room for, and nobody walks such a class long
+                self.character[number] = class_number(node)
         return number
 
     def dfa_record(self, dfa: Dfa) -> int:
@@ -325,6 +328,29 @@ class Arena:
         record = self._add_ints([dfa, starts, useful, counts - 1, node.low, int(node.saturated)])
         return self._make(m.COUNTED, record)
 
+    def zone_dfa(self, record: int, count: int) -> Dfa:
+        """The machine of a Counted as it is at this count, and at all counts of the same zone."""
+        inner, _, useful, _, low, _ = self.ints[record : record + 6].tolist()
+        dfa = self.dfas[inner]
+        states = len(dfa.delta)
+        alive = self.pool[useful + count * states : useful + (count + 1) * states].astype(bool)
+        delta = np.where((dfa.delta >= 0) & alive[dfa.delta], dfa.delta, -1)
+        return Dfa(dfa.columns, delta, dfa.accepting & (count >= low))
+
+    def zones(self, record: int, reach: int) -> np.ndarray:
+        """int32[counts]: counts with the same number allow the same next `reach` characters; -1 are alone."""
+        dfa, _, useful, top, low, saturated = self.ints[record : record + 6].tolist()
+        states = int(self.ints[dfa + m.DFA_STATES])
+        rows = self.pool[useful : useful + (top + 1) * states].reshape(top + 1, states)
+        changes = np.zeros(top + 1, np.int64)
+        changes[1:] = (rows[1:] != rows[:-1]).any(axis=1) | (np.arange(1, top + 1) == low)
+        number = np.cumsum(changes)
+        last = np.minimum(np.arange(top + 1) + reach, top)
+        alone = number[last] != number
+        if not saturated:
+            alone |= np.arange(top + 1) + reach > top
+        return np.where(alone, -1, number).astype(np.int32)
+
     def _seq(self, node: Seq, scope, depth) -> int:
         parts = [self.lower(part, scope, depth) for part in node.parts]
         number = 0
@@ -345,16 +371,23 @@ class Arena:
         return self._make(m.CHOICE, at, at + len(choices))
 
     def _word_list(self, texts: list[bytes], scope, depth) -> int:
-        """Many literals as a few tables in which none is the beginning of another."""
-        layers = []
-        while texts:
-            longer = []
-            layer = []
-            for text, after in zip(texts, [*texts[1:], b""], strict=True):
-                (longer if after.startswith(text) else layer).append(text)
-            layers.append(Words(WordTable(tuple(layer)), _nothing))
-            texts = longer
-        return self._choice([self.lower(layer, scope, depth) for layer in layers])
+        """Many literals, sorted, as a table in which none begins another, with what is longer behind it."""
+        heads: list[bytes] = []
+        longer: dict[int, list[bytes]] = {}
+        for text in texts:
+            if heads and text.startswith(heads[-1]):
+                longer.setdefault(len(heads) - 1, []).append(text[len(heads[-1]) :])
+            else:
+                heads.append(text)
+
+        def then(index: int) -> Node:
+            rest = longer.get(index)
+            if rest is None:
+                return EMPTY
+            key = (_Scope, tuple(rest))
+            return Alt((EMPTY, Lazy(key, lambda: Alt(tuple(Literal(r) for r in rest)))))
+
+        return self.lower(Words(WordTable(tuple(heads)), then), scope, depth)
 
     def _repeat(self, node: Repeat, scope, depth) -> int:
         body, low, high = node.node, node.low, -1 if node.high is None else node.high
@@ -396,15 +429,16 @@ class Arena:
         if node.skip:
             words = -(-len(node.table.texts) // 32)
             skip = self._add_ints(np.frombuffer(node.skip.to_bytes(words * 4, "little"), np.int32))
-        other, quoted, rest = -1, 0, 0
+        other, quoted = -1, 0
         if isinstance(node.other, Character):
             start = self.lower(node.other, scope)
             other, quoted = int(self.node[start, 1]), 1 + self.character[start]
-            if not quoted:  # no class numbers are left
-                other = self.dfa_record(dfa(Seq((Literal(b'"'), Repeat(node.other, 0, None), Literal(b'"')))))
-            rest = self.lower(Seq((Repeat(node.other, 0, None), Literal(b'"'))), scope)
         elif node.other is not None and len(node.other.delta):
             other = self.dfa_record(node.other)
+        rest = 0
+        if other >= 0:
+            character = node.other if quoted else Character(ANY_CHARACTER, "json")
+            rest = self.lower(Seq((Repeat(character, 0, None), Literal(b'"'))), scope)
         self.words.append((node, scope))
         record = self._add_ints([table, skip, other, len(self.words) - 1, quoted, rest])
         if not node.table.texts:
@@ -487,10 +521,6 @@ def class_number(what: Character | bytes) -> int:
 def class_of(number: int) -> Character | bytes:
     """The class with this number."""
     return next(what for what, n in _CLASSES.items() if n == number)
-
-
-def _nothing(index: int) -> Node:
-    return Seq(())
 
 
 def byte_set(allowed) -> np.ndarray:

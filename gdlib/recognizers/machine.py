@@ -548,11 +548,14 @@ def _intern(t, keys, count, accepting):
                 loop, key = k, (node[cont[k, 0], 4] - 1) * 64 + node[n, 2]
                 classes += 1
         _first_bytes(t, n, first[c])
-        if count == 1 and node[n, 0] == WORDS and node[n, 4] > 0 and t[9][node[n, 1] + WORDS_CLASS] > 0:
-            state = _other_state(t, node[n, 1], node[n, 2], node[n, 4])
-            if state >= 0:
-                loop, key = OPEN, (t[9][node[n, 1] + WORDS_CLASS] - 1) * 64 + state
-                classes = 1
+        if count == 1 and node[n, 0] == WORDS and node[n, 4] > 0 and t[9][node[n, 1] + WORDS_OTHER] >= 0:
+            ints, record = t[9], node[n, 1]
+            state = _other_state(t, record, node[n, 2], node[n, 4])
+            if state >= 0 and ints[record + WORDS_CLASS] > 0:
+                loop, key, classes = OPEN, (ints[record + WORDS_CLASS] - 1) * 64 + state, 1
+            elif state >= 0 and node[ints[ints[record + WORDS_OTHER] + DFA_NODES] + state, 0] == SEQ:
+                # the machine takes any string from here on: class 0, between two characters
+                loop, key, classes = OPEN, 0, 1
     cells = 0
     for w in range(4):
         cells += _popcount(first[c, w])

@@ -227,19 +227,16 @@ class Annex(Tries):
     def __init__(self, vocab: Vocabulary):
         super().__init__(Trie([]), [], 1 << 14)
         self.vocab = vocab
-        self.visits: dict[tuple, int] = {}
         self.masks: dict[tuple, tuple[np.ndarray, int] | None] = {}
 
-    def get(self, key: tuple, dfa: Dfa, state: int, behind: np.ndarray) -> tuple[np.ndarray, int] | None:
-        """(mask of what stays inside, root of what leaves or -1), None where it is not stored (yet).
+    def add(self, key: tuple, dfa: Dfa, state: int, behind: np.ndarray) -> None:
+        """Store (mask of what stays inside, root of what leaves or -1) under `key`, None where that is too much.
 
         behind: uint64[4], the first bytes of what may follow the machine; key names all of these.
         """
-        if key in self.masks:
-            return self.masks[key]
-        visits = self.visits[key] = self.visits.get(key, 0) + 1
-        if visits < 2 or len(self.masks) >= MAX_STORED:
-            return None
+        if len(self.masks) >= MAX_STORED:
+            self.masks[key] = None
+            return
         found = np.empty((MAX_TAILS, 2), np.int32)
         mask = np.zeros(bitmask_words(len(self.vocab)), np.int32)
         trie = self.vocab.trie
@@ -256,7 +253,6 @@ class Annex(Tries):
             self._pack()
             stored = mask, root
         self.masks[key] = stored
-        return stored
 
 
 class _Growing:
@@ -395,6 +391,21 @@ def _bounds(t, config):
 
 
 @compiled
+def _table_bytes(t, config, out):
+    """The next bytes along the table of an open Words, and the quote, which may close another text: four words."""
+    node, item, conf, ints, pool = t[0], t[3], t[4], t[9], t[8]
+    n = item[conf[config, m.ITEMS], 0]
+    record, at, end, depth = node[n, 1], node[n, 2], node[n, 3], node[n, 4]
+    bounds = ints[record + m.WORDS_TABLE] + 1
+    out[:] = 0
+    out[m.QUOTE >> 6] |= np.uint64(1) << np.uint64(m.QUOTE & 63)
+    while at < end:
+        byte = pool[ints[bounds + at] + depth]
+        out[byte >> 6] |= np.uint64(1) << np.uint64(byte & 63)
+        at = m._words_range(t, record, at, end, depth, byte)[1]
+
+
+@compiled
 def _on_table(t, v, at, base, stack, row):
     """One node of a walk along the table of an open Words: returns the node to go on with, or a code.
 
@@ -420,8 +431,8 @@ def _on_table(t, v, at, base, stack, row):
         target = max(target, 0)
     table = ints[node[n, 1] + m.WORDS_TABLE] + 1
     if not off and ints[table + low + 1] - ints[table + low] > node[n, 4] + 1:
-        if target == 0 or conf[target, m.LOOP] != m.OPEN:
-            return m.OVERFLOW  # cannot be: the table's texts are quoted strings of the class
+        if target == 0 or node[item[conf[target, m.ITEMS], 0], 0] != m.WORDS:
+            return skip[at]  # only where no text of the table is left, nor another one
         stack[0, level], stack[1, level] = target, ON_TABLE
         return at + 1
     for other in range(at, skip[at]):
@@ -451,6 +462,7 @@ def fill(t, v, start, spot, tails, held, jobs, stack, wanted, row):
     far stay right where a code is returned, so the caller does what it asks for and calls again.
     """
     first, cells, conf, _size = t[5], t[6], t[4], t[13]
+    table = t[16][2]
     byte, depth, skip, entry, heavy, ids, chars, following, child = v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]
     spots, records, spot_ids, spot_chars, class_first, slot_of = v[9], v[10], v[11], v[12], v[13], v[14]
     count = 0
@@ -481,8 +493,12 @@ def fill(t, v, start, spot, tails, held, jobs, stack, wanted, row):
             stack[1, 0] = held
         elif root < 0:
             stack[1, base] = ON_TABLE
+        if stack[1, base] == ON_TABLE:
+            _table_bytes(t, config, table)
         for word in range(4 if root >= 0 else 1):
             todo = first[config, word] if root >= 0 else np.uint64(1)
+            if root >= 0 and stack[1, base] == ON_TABLE:
+                todo = table[word]
             if stack[1, base] > 0:
                 todo &= ~class_first[stack[1, base] - 1, word]
             while todo:
@@ -500,6 +516,9 @@ def fill(t, v, start, spot, tails, held, jobs, stack, wanted, row):
                     level, b = depth[at], byte[at]
                     here, hold = stack[0, level - 1], stack[1, level - 1]
                     if hold == ON_TABLE:
+                        if level == base + 1 and (table[b >> 6] >> np.uint64(b & 63)) & np.uint64(1) == 0:
+                            at = skip[at]
+                            continue
                         at = _on_table(t, v, at, base, stack, row)
                         if at < 0:
                             return at

@@ -36,6 +36,8 @@ class MaskStore:
         self.built = 0
         self.jobs = np.zeros((MAX_JOBS, 4), np.int32)
         self.annex = Annex(vocab)
+        self.zones: dict[int, np.ndarray] = {}  # of a Counted's record: see Arena.zones
+        self.visits: dict[tuple, int] = {}
 
     def build(self, config: int, recognizer: Recognizer) -> np.ndarray:
         """Make and keep the mask of `config`."""
@@ -100,13 +102,25 @@ class MaskStore:
         """The mask of a configuration inside one machine, where what depends on the machine alone is stored."""
         arena = recognizer.arena
         n = int(arena.tables[3][arena.conf[config, m.ITEMS], 0])
-        kind, record, state = arena.node[n, :3].tolist()
-        if kind != m.MACHINE:
+        kind, record, state, count = arena.node[n, :4].tolist()
+        zone = 0
+        if kind == m.COUNTED:
+            if record not in self.zones:
+                self.zones[record] = arena.zones(record, self.vocab.trie.height)
+            zone = int(self.zones[record][count])
+        if kind not in (m.MACHINE, m.COUNTED) or zone < 0:
             return None
         behind = recognizer.run(m.exit_of, config)
         first = arena.first[behind] if behind else NOTHING
-        dfa = arena.dfas[record]
-        stored = self.annex.get((record, state, first.tobytes()), dfa, state, first)
+        key = (record, state, zone, first.tobytes())
+        if kind == m.MACHINE:
+            visits = self.visits[key] = self.visits.get(key, 0) + 1
+            if visits < 2:
+                return None
+        if key not in self.annex.masks:
+            dfa = arena.dfas[record] if kind == m.MACHINE else arena.zone_dfa(record, count)
+            self.annex.add(key, dfa, state, first)
+        stored = self.annex.masks[key]
         if stored is None:
             return None
         mask, tails = stored
