@@ -12,8 +12,9 @@ _HOME = {
     "Vocabulary": "gdlib.tokens.vocabulary",
     "Matcher": "gdlib.tokens.matcher",
     "Generation": "gdlib.decoding",
+    "GrammarLogitsProcessor": "gdlib.decoding.processor",
 }
-__all__ = ["Generation", "Grammar", "Matcher", "Vocabulary"]
+__all__ = ["Generation", "Grammar", "GrammarLogitsProcessor", "Matcher", "Vocabulary"]
 
 
 def __getattr__(name: str):

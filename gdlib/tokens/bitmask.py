@@ -7,9 +7,13 @@ unset bit, is masked.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numba
 import numpy as np
-import torch
+
+if TYPE_CHECKING:  # masks need no torch; only what touches logits loads it
+    import torch
 
 
 def bitmask_words(vocab_size: int) -> int:
@@ -18,6 +22,8 @@ def bitmask_words(vocab_size: int) -> int:
 
 def allocate_bitmask(batch: int, vocab_size: int) -> torch.Tensor:
     """int32[batch, ceil(V / 32)] on the CPU, all zero (nothing allowed)."""
+    import torch
+
     return torch.zeros((batch, bitmask_words(vocab_size)), dtype=torch.int32)
 
 
@@ -33,6 +39,8 @@ def apply_mask(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     logits: float[V] or float[batch, V]; rows: int32[words] or int32[batch, words], moved to the device of the logits.
     No host synchronisation. Raises ValueError where shapes or dtypes do not fit.
     """
+    import torch
+
     if rows.dtype != torch.int32 or rows.dim() != logits.dim() or rows.shape[:-1] != logits.shape[:-1]:
         raise ValueError(
             f"bitmask {rows.dtype}{list(rows.shape)} does not fit logits {list(logits.shape)}: "

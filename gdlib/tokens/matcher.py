@@ -81,6 +81,10 @@ class Matcher:
         """True where the bytes so far are a whole sentence; then eos is in the mask."""
         return self.state > 0 and bool(self._conf[self.state, m.ACCEPTING])
 
+    def ended(self) -> bool:
+        """True behind an eos: nothing may follow."""
+        return self.state == ENDED
+
     def state_count(self, limit: int = 100_000) -> int:
         """How many configurations texts of this grammar can reach; each has one mask. LimitError past `limit`."""
         return len(self.states(limit))
