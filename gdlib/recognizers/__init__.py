@@ -81,11 +81,9 @@ class Recognizer:
         """
         arena = self.arena
         with arena.lock:
-            while True:
-                out = compiled(arena.tables, *arguments)
-                if out >= 0:
-                    return out
+            while (out := compiled(arena.tables, *arguments)) < 0:
                 self.settle(out)
+        return out
 
     def settle(self, code: int) -> None:
         """Do what a negative code asks for, or raise."""

@@ -43,20 +43,18 @@ class MaskStore:
         """Make and keep the mask of `config`."""
         arena, forest = recognizer.arena, self.forest
         with arena.lock, forest.lock:
-            several = not arena.conf[config, m.LOOP] and arena.conf[config, m.COUNT] > 1 and arena.conf[config, m.WIDE]
-            if several and recognizer.kind == "pda":
-                return self._united(config, recognizer)
-            single = not arena.conf[config, m.LOOP] and arena.conf[config, m.COUNT] == 1 and arena.conf[config, m.WIDE]
-            if single and (row := self._from_machine(config, recognizer)) is not None:
-                self._keep(config, row, recognizer.arena)
-                return row
-            row = self._row()
-            spot = tails = slot = -1
-            held = 0
-            loop = arena.conf[config, m.LOOP]
-            if loop:
-                key = int(arena.conf[config, m.KEY])
-                slot = forest.slot(key >> 6)
+            _, count, _, accepting, loop, key, _, wide = arena.conf[config].tolist()
+            row = None
+            if wide and not loop:
+                if count == 1:
+                    row = self._from_machine(config, recognizer)
+                elif recognizer.kind == "pda":
+                    row = self._united(config, recognizer)
+            if row is None:
+                row = self._row()
+                spot = tails = -1
+                held = 0
+                slot = forest.slot(key >> 6) if loop else -1
                 if slot >= 0:
                     begin = forest.begin(slot, key & 63)
                     if isinstance(begin, Inside):
@@ -64,16 +62,20 @@ class MaskStore:
                         begin.copy_to(row, NO_BOUND if high < 0 else high + 1)
                         tails, held = begin.tails, slot + 1
                     else:
-                        row[:] = 0
+                        row.fill(0)
                         spot = begin
                     if loop == m.OPEN:
                         held = ON_TABLE
-            if slot < 0:
-                row[:] = 0
-            self._walk(recognizer, forest.tables, config, spot, tails, held, row)
-            if forest.wanted[0, 0]:
-                forest.build_wanted()
-            self._keep(config, row, recognizer.arena)
+                else:
+                    row.fill(0)
+                self._walk(recognizer, forest.tables, config, spot, tails, held, row)
+                if forest.wanted[0, 0]:
+                    forest.build_wanted()
+            if accepting:
+                for eos in self.vocab.eos_ids:
+                    row.view(np.uint32)[eos >> 5] |= np.uint32(1 << (eos & 31))
+            self.built += 1
+            self.kept[config] = row
         return row
 
     def _walk(self, recognizer: Recognizer, tries: tuple, config: int, spot: int, tails: int, held: int, row) -> None:
@@ -91,11 +93,10 @@ class MaskStore:
             else:
                 recognizer.settle(count)
         row = self._row()
-        row[:] = 0
+        row.fill(0)
         for part in out[:count].tolist():
             known = self.kept.get(part)
             row |= self.build(part, recognizer) if known is None else known
-        self._keep(config, row, recognizer.arena)
         return row
 
     def _from_machine(self, config: int, recognizer: Recognizer) -> np.ndarray | None:
@@ -129,13 +130,6 @@ class MaskStore:
         if tails >= 0 and behind:
             self._walk(recognizer, self.annex.tables, config, -1, tails, NO_WALK, row)
         return row
-
-    def _keep(self, config: int, row: np.ndarray, arena: Arena) -> None:
-        if arena.conf[config, m.ACCEPTING]:
-            for eos in self.vocab.eos_ids:
-                row.view(np.uint32)[eos >> 5] |= np.uint32(1 << (eos & 31))
-        self.built += 1
-        self.kept[config] = row
 
     def _row(self) -> np.ndarray:
         """Memory for one mask."""

@@ -141,7 +141,10 @@ class Matcher:
         text = self.vocab.tokens[token_id]
         target = 0
         if text:
-            target = self._settled(lambda: self._recognizer.advance(self.state, text))
+            try:
+                target = self._recognizer.advance(self.state, text)
+            except (ArenaFull, LimitError):
+                target = self._settled(lambda: self._recognizer.advance(self.state, text))
         if len(self._targets) > MAX_TARGETS:
             self._targets.clear()
         self._targets[self.state * self._size + token_id] = target
