@@ -6,8 +6,10 @@ GBNF, JSON Schema, regexes and segments all end as these nodes. A node is immuta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -166,7 +168,7 @@ class Grammar:
         """The language of a GBNF text; see grammar/gbnf.py. GrammarError names line, column and what was expected."""
         from gdlib.grammar.gbnf import from_gbnf
 
-        return from_gbnf(text, bytes_only)
+        return _kept_gbnf(text, bytes_only) if isinstance(text, str) else from_gbnf(text, bytes_only)
 
     @staticmethod
     def from_regex(pattern: str) -> Grammar:
@@ -179,17 +181,42 @@ class Grammar:
     def from_json_schema(schema: dict | bool, **options) -> Grammar:
         """The JSON texts that a schema allows, exactly; see grammar/schema for the options.
 
-        SchemaError names the path of the node and the keyword that cannot be enforced.
+        The same schema gives the same grammar again, with all that was learnt of it; changing the dict later changes
+        nothing. SchemaError names the path of the node and the keyword that cannot be enforced.
         """
         from gdlib.grammar.schema import from_json_schema
 
-        return from_json_schema(schema, **options)
+        try:
+            text = json.dumps(schema)
+        except (
+            TypeError,
+            ValueError,
+            RecursionError,
+        ):  # no JSON, or nested too deeply for json: there is an error for it
+            return from_json_schema(schema, **options)
+        return _kept_schema(
+            text, tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in options.items()))
+        )
 
     def explain(self) -> list:
         """For a grammar made from a JSON Schema: node by node, what is enforced and how."""
         if self.rows is None:
             raise GrammarError("only a grammar made by from_json_schema can be explained")
         return self.rows()
+
+
+@lru_cache(maxsize=256)
+def _kept_schema(text: str, options: tuple) -> Grammar:
+    from gdlib.grammar.schema import from_json_schema
+
+    return from_json_schema(json.loads(text), **dict(options))
+
+
+@lru_cache(maxsize=256)
+def _kept_gbnf(text: str, bytes_only: bool) -> Grammar:
+    from gdlib.grammar.gbnf import from_gbnf
+
+    return from_gbnf(text, bytes_only)
 
 
 def byte_class(allowed: bytes | Iterable[int]) -> ByteClass:
