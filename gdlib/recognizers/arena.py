@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from gdlib.grammar.analysis import nullable
 from gdlib.grammar.nodes import (
     ANY_CHARACTER,
     EMPTY,
@@ -399,7 +400,24 @@ class Arena:
         number = self.lower(body, scope, depth)
         if number == 0 or high == 0:
             return 0
+        if low and self._empty(body, scope):  # then fewer times is as many times and some of them nothing
+            low = 0
         return self._make(m.REPEAT, number, low, high, 1 + self.character.get(number, -1))
+
+    def _empty(self, node: Node, scope: _Scope) -> bool:
+        """True where the node is known to allow the empty text."""
+        kind = type(node)
+        if kind is Seq:
+            return all(self._empty(part, scope) for part in node.parts)
+        if kind is Alt:
+            return any(self._empty(choice, scope) for choice in node.choices)
+        if kind is Repeat:
+            return node.low == 0 or self._empty(node.node, scope)
+        if kind is Dfa:
+            return bool(len(node.accepting) and node.accepting[0])
+        if kind is Ref:
+            return node.name in scope.nullable()
+        return kind is Literal and not node.text
 
     def _ref(self, node: Ref, scope: _Scope, depth) -> int:
         number = scope.numbers.get(node.name)
@@ -498,7 +516,13 @@ class _Scope:
     def __init__(self, rules: Mapping[str, Node], known: dict[int, int]):
         self.rules = rules
         self.known = known
+        self._nullable: set[str] | None = None
         self.numbers: dict[str, int] = {}
+
+    def nullable(self) -> set[str]:
+        if self._nullable is None:
+            self._nullable = nullable(Grammar(Seq(()), self.rules))
+        return self._nullable
 
 
 # The characters of strings come first, so that they have a number whatever else there is.

@@ -64,6 +64,7 @@ MANY = 48  # configurations with more first bytes than this keep their successor
 N_NODES, N_CONTS, N_ITEMS, N_CONFS, N_CELLS, AT, STAMP, LIMIT, EARLEY, MET = range(10)
 
 GOES_ON = -1  # no node: marks a stack that was already taken up behind a complete rule
+AGAIN = -2  # no node: marks a repetition's stack as pushed in this very closure
 SELF = 0x7FFFFFFF  # the origin "this configuration", before it has a number
 
 
@@ -368,6 +369,8 @@ def _close(t, todo, count):
                 accepting = 1
                 continue
             top = cont[k, 0]
+            if node[top, 0] == REPEAT and _was_seen(t[14], t[15], size, AGAIN, k):
+                continue  # an iteration that read nothing: what may follow it was taken up when it began
             if node[top, 0] != RETURN:
                 todo[count, 0], todo[count, 1] = top, cont[k, 1]
                 count += 1
@@ -456,6 +459,8 @@ def _close(t, todo, count):
                 rest = FULL if more == FULL else _push(cont, t[11], size, more, k)
                 if rest == FULL:
                     return FULL
+                if low == 0:
+                    _seen(t[14], t[15], size, AGAIN, rest)
                 todo[count, 0], todo[count, 1] = node[n, 1], rest
                 count += 1
         elif kind == LAZY:
