@@ -33,7 +33,12 @@ class Matcher:
         self.vocab = vocab
         self._size = len(vocab)
         self._asked = recognizer
-        self._attach(Recognizer(grammar, recognizer, arena))
+        try:
+            self._attach(Recognizer(grammar, recognizer, arena))
+        except LimitError:
+            if recognizer != "auto" or arena is not None:
+                raise
+            self._attach(Recognizer(grammar, "earley"))
         self.reset()
 
     def _attach(self, recognizer: Recognizer) -> None:
