@@ -633,6 +633,29 @@ def exit_of(t, config):
 
 
 @compiled
+def loop_holds(t, config):
+    """1 where one byte tells whether the text stays in the loop of `config`, also at its later characters; else 0, and
+    `config` is marked as standing in no loop. Or a code.
+    """
+    conf, cont, node, first, own = t[4], t[2], t[0], t[5], t[16][0]
+    if conf[config, LOOP] <= 0:
+        return np.int64(conf[config, LOOP] == OPEN)
+    repeat = cont[conf[config, LOOP], 0]
+    if node[repeat, 2] == 0 and conf[config, KEY] & 63 == 0:
+        return np.int64(1)  # what follows the loop is among the items, and was looked at when they were put together
+    out = exit_of(t, config)
+    if out < 0:
+        return np.int64(out)
+    own[:] = 0
+    _first_bytes(t, node[repeat, 1], own)
+    for w in range(4):
+        if own[w] & first[out, w]:
+            conf[config, LOOP] = 0
+            return np.int64(0)
+    return np.int64(1)
+
+
+@compiled
 def step(t, config, byte):
     """The configuration behind one more byte."""
     conf, first = t[4], t[5]

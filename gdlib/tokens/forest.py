@@ -552,7 +552,12 @@ def fill(t, v, start, spot, tails, held, jobs, stack, wanted, row):
                                 if spot - 1 <= -VISITS and wanted[0, 0] + 1 < wanted.shape[0]:
                                     wanted[0, 0] += 1
                                     wanted[wanted[0, 0], 0], wanted[wanted[0, 0], 1] = at, slot * 64 + (key & 63)
+                                holds = 0
                             else:
+                                holds = m.loop_holds(t, target)
+                                if holds < 0:
+                                    return holds
+                            if holds > 0:
                                 least, most = _bounds(t, target)
                                 for i in range(records[spot, 0], records[spot, 1]):
                                     if spot_chars[i] <= most:

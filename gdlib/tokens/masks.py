@@ -45,6 +45,8 @@ class MaskStore:
         with arena.lock, forest.lock:
             _, count, _, accepting, loop, key, _, wide = arena.conf[config].tolist()
             row = None
+            if loop > 0 and (key & 63 or arena.node[arena.cont[loop, 0], 2]):
+                loop *= recognizer.run(m.loop_holds, config)
             if wide and not loop:
                 if count == 1:
                     row = self._from_machine(config, recognizer)
