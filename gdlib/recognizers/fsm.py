@@ -48,7 +48,7 @@ class _Positions:
     def join(self, parts: list[_Part]) -> _Part:
         whole = _Part([], [], True)
         for part in parts:
-            self.worked(1 + len(whole.last) * len(part.first))
+            self.worked(1 + len(whole.last) * len(part.first) + len(whole.first) + len(whole.last))
             for position in whole.last:
                 self.follow[position].update(part.first)
             if whole.empty:
@@ -89,6 +89,8 @@ class _Positions:
             for count in range(node.high):
                 self.worked(1)
                 parts.append(self.part(node.node, inside))
+                if not parts[-1].first:  # it reads nothing, however often
+                    return parts[-1]
                 parts[-1].empty = parts[-1].empty or count >= node.low
             return self.join(parts)
         if kind is Ref:
