@@ -1,7 +1,7 @@
 # `make` lists the targets. Everything is installed into .venv and built into _build; results go to results/PROFILE.
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
-.PHONY: help install model sweep book test picture lab clean distclean
+.PHONY: help install model sweep book test fuzz picture lab clean distclean
 
 PYTHON ?= python3
 PROFILE ?= quick
@@ -49,10 +49,14 @@ book: sweep ## the sweeps, then the book, in _build/html
 
 test: install model ## linter, tests, and the book of the smoke profile
 	$(call phase,lint,$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .)
-	$(call phase,tests,$(PY) -m pytest)
+	$(call phase,tests,$(PY) -m pytest -n 2 --dist loadfile)
 	$(call phase,sweeps,$(PY) -m gdlib.bench.batch run --profile smoke --jobs $(JOBS))
 	$(call phase,book,$(PY) -m gdlib.report.build --results results/smoke --build _build/smoke)
 	@echo "== all passed"; sed 's/^/   /' $(TIMES)
+
+fuzz: install ## ten minutes of coverage-guided fuzzing of the grammar engine, findings in _build/fuzz.json
+	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris
+	@mkdir -p _build && $(PY) tests/fuzz/fuzz_grammars.py --seconds 600 --out _build/fuzz.json
 
 picture: ## the README's picture, from the last runs of PROFILE
 	$(PY) -m gdlib.report.picture results/$(PROFILE)

@@ -12,6 +12,7 @@ from pathlib import Path
 import gdlib
 
 PACKAGES = ("torch", "transformers", "numpy", "numba", "pandas", "safetensors", "gguf", "tokenizers")
+PACKAGES += ("llguidance", "xgrammar", "outlines_core", "tiktoken")  # the other engines
 
 
 def provenance(device: str | None = None) -> dict:
