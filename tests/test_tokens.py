@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from gdlib.grammar import Grammar
-from gdlib.grammar.nodes import literal
+from gdlib.grammar.nodes import Alt, Seq, byte_class, literal
 from gdlib.grammar.segments import members, text, word
 from gdlib.tokens.bitmask import allocate_bitmask, apply_mask, bitmask_to_ids, bitmask_words
 from gdlib.tokens.matcher import Matcher
@@ -197,3 +197,12 @@ def test_holes_and_missing_eos():
         Vocabulary.from_hf(fast_tokenizer({"a": 0}, decoders.ByteLevel()))
     with pytest.raises(VocabularyError, match="neither"):
         Vocabulary.from_hf(fast_tokenizer({"a": 0}, decoders.WordPiece(), eos_token="a"))
+
+
+def test_many_narrow_readings_at_once_have_a_mask():
+    """Together they read many bytes, though none does alone."""
+    words = [bytes([a, b]) for a in range(ord("A"), ord("z")) for b in b"ab"]
+    grammar = Grammar(Alt(tuple(Seq((literal(w), byte_class(b"01"))) for w in words)))
+    vocab = Vocabulary([bytes([b]) for b in range(128)] + [b"Ab1", b"zb", b""], [130])
+    matcher = Matcher(grammar, vocab)
+    assert set(matcher.allowed_ids()) == {*range(ord("A"), ord("z")), 128}

@@ -39,8 +39,8 @@ class MaskStore:
         self.zones: dict[int, np.ndarray] = {}  # of a Counted's record: see Arena.zones
         self.visits: dict[tuple, int] = {}
 
-    def build(self, config: int, recognizer: Recognizer) -> np.ndarray:
-        """Make and keep the mask of `config`."""
+    def build(self, config: int, recognizer: Recognizer, split: bool = True) -> np.ndarray:
+        """Make and keep the mask of `config`; `split` where its items may be looked at apart."""
         arena, forest = recognizer.arena, self.forest
         with arena.lock, forest.lock:
             _, count, _, accepting, loop, key, _, wide = arena.conf[config].tolist()
@@ -50,7 +50,7 @@ class MaskStore:
             if wide and not loop:
                 if count == 1:
                     row = self._from_machine(config, recognizer)
-                elif recognizer.kind == "pda":
+                elif split and recognizer.kind == "pda":
                     row = self._united(config, recognizer)
             if row is None:
                 row = self._row()
@@ -98,7 +98,7 @@ class MaskStore:
         row.fill(0)
         for part in out[:count].tolist():
             known = self.kept.get(part)
-            row |= self.build(part, recognizer) if known is None else known
+            row |= self.build(part, recognizer, split=False) if known is None else known
         return row
 
     def _from_machine(self, config: int, recognizer: Recognizer) -> np.ndarray | None:
