@@ -168,7 +168,8 @@ class Grammar:
         """The language of a GBNF text; see grammar/gbnf.py. GrammarError names line, column and what was expected."""
         from gdlib.grammar.gbnf import from_gbnf
 
-        return _kept_gbnf(text, bytes_only) if isinstance(text, str) else from_gbnf(text, bytes_only)
+        kept = isinstance(text, str) and len(text) <= SMALL
+        return _kept_gbnf(text, bytes_only) if kept else from_gbnf(text, bytes_only)
 
     @staticmethod
     def from_regex(pattern: str) -> Grammar:
@@ -186,6 +187,8 @@ class Grammar:
         """
         from gdlib.grammar.schema import from_json_schema
 
+        if not _is_small(schema):
+            return from_json_schema(schema, **options)
         try:
             text = json.dumps(schema)
         except (
@@ -203,6 +206,25 @@ class Grammar:
         if self.rows is None:
             raise GrammarError("only a grammar made by from_json_schema can be explained")
         return self.rows()
+
+
+SMALL = 20_000  # containers of a schema, characters of a grammar, that are kept for the next time
+
+
+def _is_small(schema) -> bool:
+    """True where writing the schema out is no great work; one dict in many places counts in each."""
+    count, todo = 0, [schema]
+    while todo:
+        inner = todo.pop()
+        if isinstance(inner, dict):
+            inner = inner.values()
+        elif not isinstance(inner, list | tuple):
+            continue
+        count += 1
+        if count > SMALL:
+            return False
+        todo.extend(i for i in inner if isinstance(i, dict | list | tuple))
+    return True
 
 
 @lru_cache(maxsize=256)
