@@ -227,14 +227,14 @@ def _is_small(schema) -> bool:
     return True
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _kept_schema(text: str, options: tuple) -> Grammar:
     from gdlib.grammar.schema import from_json_schema
 
     return from_json_schema(json.loads(text), **dict(options))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _kept_gbnf(text: str, bytes_only: bool) -> Grammar:
     from gdlib.grammar.gbnf import from_gbnf
 

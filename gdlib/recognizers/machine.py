@@ -640,16 +640,15 @@ def loop_holds(t, config):
     conf, cont, node, first, own = t[4], t[2], t[0], t[5], t[16][0]
     if conf[config, LOOP] <= 0:
         return np.int64(conf[config, LOOP] == OPEN)
-    repeat = cont[conf[config, LOOP], 0]
-    if node[repeat, 2] == 0 and conf[config, KEY] & 63 == 0:
-        return np.int64(1)  # what follows the loop is among the items, and was looked at when they were put together
+    if conf[config, EXIT] >= 0:
+        return np.int64(1)  # looked at before
     out = exit_of(t, config)
     if out < 0:
         return np.int64(out)
     own[:] = 0
-    _first_bytes(t, node[repeat, 1], own)
+    _first_bytes(t, node[cont[conf[config, LOOP], 0], 1], own)
     for w in range(4):
-        if own[w] & first[out, w]:
+        if own[w] & first[out, w]:  # a token may be past the loop's bound and still look as if it were inside
             conf[config, LOOP] = 0
             return np.int64(0)
     return np.int64(1)

@@ -43,9 +43,9 @@ class MaskStore:
         """Make and keep the mask of `config`; `split` where its items may be looked at apart."""
         arena, forest = recognizer.arena, self.forest
         with arena.lock, forest.lock:
-            _, count, _, accepting, loop, key, _, wide = arena.conf[config].tolist()
+            _, count, _, accepting, loop, key, behind, wide = arena.conf[config].tolist()
             row = None
-            if loop > 0 and (key & 63 or arena.node[arena.cont[loop, 0], 2]):
+            if loop > 0 and behind < 0:
                 loop *= recognizer.run(m.loop_holds, config)
             if wide and not loop:
                 if count == 1:
