@@ -55,7 +55,7 @@ test: install model ## linter, tests, and the book of the smoke profile
 	@echo "== all passed"; sed 's/^/   /' $(TIMES)
 
 fuzz: install ## ten minutes of coverage-guided fuzzing of the grammar engine, findings in _build/fuzz.json
-	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris
+	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris==3.0.0
 	@mkdir -p _build && $(PY) tests/fuzz/fuzz_grammars.py --seconds 600 --out _build/fuzz.json
 
 picture: ## the README's picture, from the last runs of PROFILE

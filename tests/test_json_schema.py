@@ -1,5 +1,7 @@
 """JSON Schema: keyword by keyword, then random schemas and texts judged by a validator and the reference recogniser."""
 
+import contextlib
+import gc
 import json
 import os
 import random
@@ -268,6 +270,23 @@ def test_explain_tells_every_keyword():
         "definitions": {"d": {}},
     }
     assert {r.keyword: r.note for r in explain(old)}["minimum"] == "not read beside $ref in this dialect"
+
+
+def test_explain_tells_where_a_repeated_name_counts():
+    rules = {"maxProperties": 3, "additionalProperties": {"type": "string"}, "patternProperties": {"^a": {}}}
+    notes = {(row.path, row.keyword): row.note for row in explain({"minProperties": 2, "not": rules})}
+    assert notes["#", "minProperties"] == notes["#/not", "maxProperties"] != ""
+    assert all("written again" in notes["#/not", k] for k in ("additionalProperties", "patternProperties"))
+    assert not any("written again" in row.note for row in explain(rules))
+    grammar = from_json_schema({"not": {"additionalProperties": {"type": "string"}}})
+    assert accepts(grammar, b'{"a": 1, "a": "x"}') and not accepts(grammar, b'{"a": "x", "a": "x"}')
+
+
+def test_the_collector_runs_again_whatever_becomes_of_a_schema():
+    for schema in ({"type": "null"}, {"type": 3}, False):
+        with contextlib.suppress(SchemaError):
+            from_json_schema(schema)
+        assert gc.isenabled()
 
 
 def nested(keyword: str, wrap, depth: int = 5000):

@@ -191,11 +191,9 @@ class Grammar:
             return from_json_schema(schema, **options)
         try:
             text = json.dumps(schema)
-        except (
-            TypeError,
-            ValueError,
-            RecursionError,
-        ):  # no JSON, or nested too deeply for json: there is an error for it
+        except TypeError as error:
+            raise GrammarError(f"the schema is not JSON: {error}; keys are strings, values what JSON has") from None
+        except (ValueError, RecursionError):  # in a circle, or nested too deeply for json: there is an error for it
             return from_json_schema(schema, **options)
         return _kept_schema(
             text, tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in options.items()))

@@ -2,7 +2,7 @@
 
 A pattern beside a length, two patterns on one name, a name that no pattern takes: all of them are boolean operations,
 and those are simple only on deterministic machines. Everything here runs before the first mask, so the common case (a
-short pattern over few classes) takes well below a millisecond of plain Python.
+short pattern over few classes) takes well below a millisecond; loops over whole machines are compiled, see tables.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from gdlib.grammar.nodes import (
     Repeat,
     Seq,
 )
+from gdlib.grammar.tables import common_columns, count_texts, determinise, minimal, side_by_side, trimmed
 
 MAX_STATES = 20_000
 _WORK_PER_STATE = 40  # steps a machine may cost for each state it may have: bounds the time, not only the result
@@ -88,6 +90,7 @@ _HIGH_SURROGATE = ((b"8", b"9", b"aA", b"bB"), _HEX, _HEX)  # behind \uD
 _LOW_SURROGATE = ((b"\\",), (b"u",), (b"dD",), (b"cC", b"dD", b"eE", b"fF"), _HEX, _HEX)
 _SHORT = {0x08: b"b", 0x09: b"t", 0x0A: b"n", 0x0C: b"f", 0x0D: b"r", 0x22: b'"', 0x5C: b"\\"}
 _RAW = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, 0x10FFFF))
+_AS_IS = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))  # one byte in every style but "json_any"
 _NAMELESS = ((0x00, 0x07), (0x0B, 0x0B), (0x0E, 0x1F))  # must be escaped, and has no short escape
 
 
@@ -97,6 +100,12 @@ def character_dfa(ranges: Ranges, style: str = "utf8") -> Dfa:
     if style not in ("utf8", "json", "json_any"):
         raise GrammarError(f"character style {style!r}: want 'utf8', 'json' or 'json_any'")
     ranges = union_ranges(ranges)
+    if (
+        ranges
+        and ranges[-1][1] < 0x80
+        and (style == "utf8" or (style == "json" and intersect_ranges(ranges, _AS_IS) == ranges))
+    ):
+        return _one_byte([code for low, high in ranges for code in range(low, high + 1)])
     trie: list[dict[int, int]] = [{}]  # node 0 is the end of the character
     known: dict = {}
 
@@ -150,13 +159,18 @@ def character_dfa(ranges: Ranges, style: str = "utf8") -> Dfa:
         return NOTHING
     trie.append(root)
     trie.reverse()  # the root comes first, the end last
-    rows = []
-    for edges in trie:
-        row = [-1] * 256
-        for byte, child in edges.items():
-            row[byte] = len(trie) - 1 - child
-        rows.append(row)
-    return _packed(bytes(range(256)), rows, [not edges for edges in trie])
+    delta = np.full((len(trie), 256), -1, np.int32)
+    for row, edges in zip(delta, trie, strict=True):
+        row[list(edges)] = [len(trie) - 1 - child for child in edges.values()]
+    return Dfa(*trimmed(np.arange(256, dtype=np.uint8), delta, np.array([not edges for edges in trie])))
+
+
+def _one_byte(allowed: Iterable[int]) -> Dfa:
+    columns = np.zeros(256, np.uint8)
+    columns[list(allowed)] = 1
+    if columns.all():  # no byte is left for column 0
+        return Dfa(columns - 1, np.array([[1], [-1]], np.int32), np.array([False, True]))
+    return Dfa(columns, np.array([[-1, 1], [-1, -1]], np.int32), np.array([False, True]))
 
 
 # ----------------------------------------------------------------------------------------------------- from a tree
@@ -202,21 +216,21 @@ def dfa(node: Node, max_states: int = MAX_STATES, before: bytes = b"") -> Dfa:
     fragment = _fragment(node, leaves, max_states, counts)
     if fragment is None:
         return NOTHING
-    tables = [_leaf_rows(leaf) for leaf in leaves]
-    columns, heads = _common_columns([table[0] for table in tables])
-    looking = any(isinstance(leaf, Ahead | Behind) for leaf in leaves)
-    if looking:
-        made = _determinise_looking(fragment, list(leaves), tables, heads, max_states, before)
+    machines = [_leaf_machine(leaf) for leaf in leaves]
+    columns, heads = _common_columns(machines)
+    if any(isinstance(leaf, Ahead | Behind) for leaf in leaves):
+        made = _determinise_looking(fragment, list(leaves), list(map(_rows, machines)), heads, max_states, before)
+        if made is not None:
+            return minimize(_trimmed(columns, *made))
     else:
-        made = _determinise(fragment, tables, heads, max_states)
-    if made is None:
-        raise _too_many(max_states, counts)
-    return minimize(_trimmed(columns, *made)) if looking else _machine(columns, *made)  # without looks, none is dead
+        delta, accepting = _determinise(fragment, machines, heads, max_states)
+        if len(delta):
+            return Dfa(columns, delta, accepting)
+    raise _too_many(max_states, counts)
 
 
-def _machine(columns: bytes, rows: list[list[int]], accepting: list[bool]) -> Dfa:
-    delta = np.array(rows, np.int32).reshape(len(rows), -1)
-    return Dfa(np.frombuffer(bytearray(columns), np.uint8), delta, np.array(accepting, bool))
+def _machine(columns: np.ndarray, rows: list[list[int]], accepting: list[bool]) -> Dfa:
+    return Dfa(columns, np.array(rows, np.int32).reshape(len(rows), -1), np.array(accepting, bool))
 
 
 def _too_many(max_states: int, counts: list) -> GrammarError:
@@ -364,24 +378,20 @@ def _repeated(part: _Fragment | None, low: int, high: int | None, max_states: in
     return made
 
 
-def _leaf_rows(leaf) -> tuple[bytes, list[list[int]], list[bool]]:
-    """(columns, rows, accepting) of one leaf."""
+def _leaf_machine(leaf) -> Dfa:
     if isinstance(leaf, Literal):
-        used = {byte: i + 1 for i, byte in enumerate(dict.fromkeys(leaf.text))}
-        columns = bytearray(256)
-        for byte, column in used.items():
-            columns[byte] = column % 256  # a literal of all 256 bytes has no byte left for column 0
-        rows = []
+        used = {byte: i for i, byte in enumerate(dict.fromkeys(leaf.text), 1)}
+        columns = np.zeros(256, np.uint8)
+        delta = np.full((len(leaf.text) + 1, min(len(used) + 1, 256)), -1, np.int32)
         for i, byte in enumerate(leaf.text):
-            rows.append([-1] * 256 if len(used) > 255 else [-1] * (len(used) + 1))
-            rows[-1][columns[byte]] = i + 1
-        rows.append([-1] * len(rows[0]))
-        return bytes(columns), rows, [False] * len(leaf.text) + [True]
+            columns[byte] = used[byte] % 256  # a literal of all 256 bytes has no byte left for column 0
+            delta[i, columns[byte]] = i + 1
+        return Dfa(columns, delta, np.arange(len(delta)) == len(leaf.text))
     if isinstance(leaf, ByteClass):
-        return bytes(b in leaf.allowed for b in range(256)), [[-1, 1], [-1, -1]], [False, True]
+        return _one_byte(leaf.allowed)
     if isinstance(leaf, Character):
-        return _character_rows(leaf.ranges, leaf.style)
-    return _rows(leaf.machine if isinstance(leaf, Ahead | Behind) else leaf)
+        return character_dfa(leaf.ranges, leaf.style)
+    return leaf.machine if isinstance(leaf, Ahead | Behind) else leaf
 
 
 @lru_cache(maxsize=1024)
@@ -393,67 +403,50 @@ def _rows(d: Dfa) -> tuple[bytes, list[list[int]], list[bool]]:
     return d.columns.tobytes(), d.delta.tolist(), d.accepting.tolist()
 
 
-def _common_columns(many: list[bytes]) -> tuple[bytes, list[int]]:
-    """Columns that keep apart what any of `many` keeps apart, and one byte of each."""
-    keys = list(zip(*set(many), strict=True)) if many else [()] * 256
-    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    columns = bytes(map(number.__getitem__, keys))
-    return columns, [columns.index(column) for column in range(len(number))]
+def _common_columns(machines: list[Dfa]) -> tuple[np.ndarray, np.ndarray]:
+    """Columns that keep apart what any of the machines keeps apart, and one byte of each."""
+    return common_columns(np.array([d.columns for d in machines], np.uint8).reshape(-1, 256))
 
 
-def _determinise(fragment: _Fragment, tables: list, heads: list[int], max_states: int):
-    """Rows and accepting flags, or None where it takes too much.
-
-    A state is a set of (occurrence, state of its leaf), each packed in one int; -1 is the end.
-    """
-    width = max((len(rows) for _, rows, _ in tables), default=1)
-    moves_of = [_moves(table, heads) for table in tables]
-    moves_at = [moves_of[leaf] for leaf in fragment.leaves]
-    follow, last = fragment.follow, set(_bits(fragment.last))
-    moves: dict[int, dict[int, frozenset[int]]] = {}
-
-    def step(item: int) -> dict[int, frozenset[int]]:
-        at, inner = divmod(item, width)
-        out, behind = {}, None
-        for target, stays, ends, columns in moves_at[at][inner]:
-            if ends and behind is None:
-                behind = frozenset([q * width for q in _bits(follow[at])] + ([-1] if at in last else []))
-            found = frozenset((item - inner + target,)) if stays else behind
-            if stays and ends:
-                found |= behind
-            out.update(dict.fromkeys(columns, found))
-        moves[item] = out
-        return out
-
-    start = frozenset([q * width for q in _bits(fragment.first)] + ([-1] if fragment.nullable else []))
-    index, order, rows, work = {start: 0}, [start], [], 0
-    for items in order:
-        steps = [moves.get(item) or step(item) for item in items if item >= 0]
-        work += sum(map(len, steps))
-        out = steps[0] if steps else {}
-        if len(steps) > 1:
-            parts = defaultdict(list)
-            for more in steps:
-                for column, target in more.items():
-                    parts[column].append(target)
-            out = {column: frozenset().union(*many) for column, many in parts.items()}
-        row = [-1] * len(heads)
-        for column, target in out.items():
-            number = index.get(target)
-            if number is None:
-                number = index[target] = len(order)
-                order.append(target)
-            row[column] = number
-        rows.append(row)
-        if len(order) > max_states or work > _WORK_PER_STATE * max_states:
-            return None
-    return rows, [-1 in items for items in order]
+def _determinise(fragment: _Fragment, machines: list[Dfa], heads: np.ndarray, max_states: int):
+    """(delta, accepting); no states where it takes too much. A state is a set of occurrences, each with the state of
+    its leaf."""
+    leaves, sizes = fragment.leaves, [len(d.delta) for d in machines]
+    rows = list(accumulate(sizes, initial=0))
+    items = list(accumulate([sizes[leaf] for leaf in leaves], initial=0))
+    delta, ends = np.empty((rows[-1], len(heads)), np.int32), np.empty(rows[-1], bool)
+    for at, d in zip(rows, machines, strict=False):
+        delta[at : at + len(d.delta)] = d.delta[:, d.columns[heads]]
+        ends[at : at + len(d.delta)] = d.accepting
+    begins, follow, lists, known = [0], [], [], {}
+    for mask in fragment.follow:
+        if mask not in known:  # many are equal
+            known[mask] = len(known)
+            follow += _bits(mask)
+            begins.append(len(follow))
+        lists.append(known[mask])
+    last = np.zeros(len(leaves), bool)
+    last[list(_bits(fragment.last))] = True
+    start = [items[i] for i in _bits(fragment.first)] + [items[-1]] * fragment.nullable
+    return determinise(
+        delta,
+        ends,
+        np.array([rows[leaf] for leaf in leaves], np.int64),
+        np.array(items, np.int64),
+        np.array(lists, np.int64),
+        np.array(begins, np.int64),
+        np.array(follow, np.int32),
+        last,
+        np.array(start, np.int32),
+        max_states,
+        _WORK_PER_STATE * max_states,
+    )
 
 
-def _moves(table: tuple, heads: list[int]) -> list[list[tuple[int, bool, bool, list[int]]]]:
+def _moves(table: tuple, heads: np.ndarray) -> list[list[tuple[int, bool, bool, list[int]]]]:
     """For each state of a leaf: (next state, whether it has moves, whether it accepts, the common columns there)."""
     columns, rows, accepting = table
-    own = [columns[head] for head in heads]
+    own = [columns[head] for head in heads.tolist()]
     goes_on = [max(row, default=-1) >= 0 for row in rows]
     made = []
     for row in rows:
@@ -465,7 +458,7 @@ def _moves(table: tuple, heads: list[int]) -> list[list[tuple[int, bool, bool, l
     return made
 
 
-def _determinise_looking(fragment, looks: list, tables: list, heads: list[int], max_states: int, before: bytes):
+def _determinise_looking(fragment, looks: list, tables: list, heads: np.ndarray, max_states: int, before: bytes):
     """As `_determinise`, for a tree with Ahead and Behind leaves.
 
     An item also holds its duties, the (Ahead, state) whose machines the rest of the text must please; a state also
@@ -553,7 +546,7 @@ def _universal(d: Dfa, style: str) -> set[int]:
     """States from which every run of whole characters is accepted: a duty that got there is done."""
     columns, rows, accepting = _rows(d)
     unit_columns, unit_rows, unit_accepting = _character_rows(ANY_CHARACTER, style)
-    _, heads = _common_columns([columns, unit_columns])
+    _, heads = _common_columns([d, character_dfa(ANY_CHARACTER, style)])
     pairs = [(columns[head], unit_columns[head]) for head in heads]
     found = set()
     for state in range(len(rows)):
@@ -603,47 +596,40 @@ def contains(d: Dfa, text: bytes) -> bool:
 
 def intersect(a: Dfa, b: Dfa, max_states: int = MAX_STATES) -> Dfa:
     """The texts of both."""
-    return _product(a, b, lambda x, y: x and y, (True, True), max_states)
+    columns, of_a, of_b, delta = _product(a, b, True, True, max_states)
+    return _alive(columns, delta, of_a & of_b)
 
 
 def union(a: Dfa, b: Dfa, max_states: int = MAX_STATES) -> Dfa:
     """The texts of either."""
-    return _product(a, b, lambda x, y: x or y, (False, False), max_states)
+    columns, of_a, of_b, delta = _product(a, b, False, False, max_states)
+    return _alive(columns, delta, of_a | of_b)
 
 
 def difference(a: Dfa, b: Dfa, max_states: int = MAX_STATES) -> Dfa:
     """The texts of `a` that are not in `b`."""
-    return _product(a, b, lambda x, y: x and not y, (True, False), max_states)
+    columns, of_a, of_b, delta = _product(a, b, True, False, max_states)
+    return _alive(columns, delta, of_a & ~of_b)
 
 
-def _product(a: Dfa, b: Dfa, keep, needed: tuple[bool, bool], max_states: int) -> Dfa:
-    """Both machines side by side; `needed` says which of them must still be alive for a text to go on."""
-    columns_a, rows_a, accepting_a = _rows(a)
-    columns_b, rows_b, accepting_b = _rows(b)
-    columns, heads = _common_columns([columns_a, columns_b])
-    pairs = [(columns_a[head], columns_b[head]) for head in heads]
-    dead_a, dead_b = [-1] * (max(columns_a) + 1), [-1] * (max(columns_b) + 1)
-    need_a, need_b = needed
-    start = (0 if rows_a else -1, 0 if rows_b else -1)
-    index, order, rows = {start: 0}, [start], []
-    for x, y in order:
-        row_a = rows_a[x] if x >= 0 else dead_a
-        row_b = rows_b[y] if y >= 0 else dead_b
-        row = []
-        for i, j in pairs:
-            x, y = row_a[i], row_b[j]
-            if (x < 0 and (need_a or y < 0)) or (y < 0 and need_b):
-                row.append(-1)
-                continue
-            number = index.get((x, y))
-            if number is None:
-                number = index[x, y] = len(order)
-                order.append((x, y))
-            row.append(number)
-        rows.append(row)
-        if len(order) > max_states:
-            raise _too_many(max_states, [])
-    return _trimmed(columns, rows, [keep(x >= 0 and accepting_a[x], y >= 0 and accepting_b[y]) for x, y in order])
+def _product(a: Dfa, b: Dfa, need_a: bool, need_b: bool, max_states: int):
+    """Both machines side by side; `need_*` says which must still be alive for a text to go on. Returns the columns,
+    for each state whether each machine accepts, and where it leads."""
+    columns, pairs, delta = side_by_side(a.columns, a.delta, b.columns, b.delta, need_a, need_b, max_states)
+    if not len(pairs):
+        raise _too_many(max_states, [])
+    return columns, _accepts(a, pairs[:, 0]), _accepts(b, pairs[:, 1]), delta
+
+
+def _accepts(d: Dfa, states: np.ndarray) -> np.ndarray:
+    """Whether the machine accepts in each of the states; -1 is one that has stopped."""
+    return (states >= 0) & d.accepting[states] if len(d.accepting) else np.zeros(len(states), bool)
+
+
+def _alive(columns: np.ndarray, delta: np.ndarray, accepting: np.ndarray) -> Dfa:
+    """The machine without the states that cannot reach an end; all are taken to be reachable."""
+    columns, delta, accepting = trimmed(columns, delta, accepting)
+    return Dfa(columns, delta, accepting) if len(delta) else NOTHING
 
 
 def counted(d: Dfa, low: int, high: int | None, unit: str, max_states: int = MAX_STATES) -> Dfa:
@@ -652,7 +638,7 @@ def counted(d: Dfa, low: int, high: int | None, unit: str, max_states: int = MAX
         return NOTHING
     columns_d, rows_d, accepting_d = _rows(d)
     columns_u, rows_u, accepting_u = _character_rows(ANY_CHARACTER, unit)
-    columns, heads = _common_columns([columns_d, columns_u])
+    columns, heads = _common_columns([d, character_dfa(ANY_CHARACTER, unit)])
     pairs = [(columns_d[head], columns_u[head]) for head in heads]
     top = low if high is None else high
     index, order, rows = {(0, 0, 0): 0}, [(0, 0, 0)] if rows_d else [], []
@@ -679,110 +665,49 @@ def counted(d: Dfa, low: int, high: int | None, unit: str, max_states: int = MAX
 
 def words(d: Dfa, limit: int) -> list[bytes] | None:
     """All texts, sorted, where there are at most `limit`; else None."""
-    spelled: list[list[int]] = [[] for _ in range(int(d.columns.max()) + 1)]
-    for byte, column in enumerate(d.columns.tolist()):
-        spelled[column].append(byte)
-    _, rows, accepting = _rows(d)
-    found, level = [], [(b"", 0)] if rows else []
-    for _ in range(len(rows) + 1):  # a longer text has been in one state twice, so there is no longest
-        found += [text for text, state in level if accepting[state]]
-        ahead = []
-        for text, state in level:
-            for column, there in enumerate(rows[state]):
-                if there >= 0:
-                    ahead += [(text + bytes([byte]), there) for byte in spelled[column]]
-            if len(found) + len(ahead) > limit:  # each unfinished text ends as at least one more
-                return None
-        level = ahead
-        if not level:
-            return sorted(found) if len(found) <= limit else None
-    return None
+    if is_empty(d):
+        return []
+    if count_texts(d.delta, d.accepting, np.bincount(d.columns, minlength=d.delta.shape[1]), limit) > limit:
+        return None
+
+    @cache
+    def steps(state: int) -> list[tuple[bytes, int]]:
+        to = d.delta[state, d.columns]
+        return [(bytes([byte]), int(to[byte])) for byte in np.flatnonzero(to >= 0).tolist()]
+
+    found, level = [], [(b"", 0)]
+    while level:
+        found += [text for text, state in level if d.accepting[state]]
+        level = [(text + byte, there) for text, state in level for byte, there in steps(state)]
+    return sorted(found)
 
 
 # ------------------------------------------------------------------------------------------------ tidying a machine
 
 
-def _trimmed(columns: bytes, rows: list[list[int]], accepting: list[bool]) -> Dfa:
-    """The machine without the states that cannot reach an end; all are taken to be reachable."""
-    sources: list[list[int]] = [[] for _ in rows]
-    for state, row in enumerate(rows):
-        for there in set(row):
-            if there >= 0:
-                sources[there].append(state)
-    alive = list(accepting)
-    todo = [state for state, ok in enumerate(accepting) if ok]
-    while todo:
-        for state in sources[todo.pop()]:
-            if not alive[state]:
-                alive[state] = True
-                todo.append(state)
-    if not rows or not alive[0]:
+def _trimmed(columns: np.ndarray, rows: list[list[int]], accepting: list[bool]) -> Dfa:
+    """The machine of these rows without the states that cannot reach an end; all are taken to be reachable."""
+    if not rows:
         return NOTHING
-    if not all(alive):
-        number = [-1] * (len(rows) + 1)  # the last entry answers for -1
-        for new, state in enumerate([state for state, ok in enumerate(alive) if ok]):
-            number[state] = new
-        rows = [[number[there] for there in row] for row, ok in zip(rows, alive, strict=True) if ok]
-        accepting = [end for end, ok in zip(accepting, alive, strict=True) if ok]
-    return _packed(columns, rows, accepting)
+    machine = _machine(columns, rows, accepting)
+    return _alive(machine.columns, machine.delta, machine.accepting)
 
 
-def _packed(columns: bytes, rows: list[list[int]], accepting: list[bool]) -> Dfa:
+def _packed(columns: np.ndarray, rows: list[list[int]], accepting: list[bool]) -> Dfa:
     """The machine, with bytes that nothing tells apart in one column."""
     number: dict = {}
     merged = [number.setdefault(column, len(number)) for column in zip(*rows, strict=True)]
     if len(number) < len(merged):
         heads = [merged.index(column) for column in range(len(number))]
         rows = [[row[head] for head in heads] for row in rows]
-    return _machine(bytes([merged[column] for column in columns]), rows, accepting)
+    return _machine(np.array(merged, np.uint8)[columns], rows, accepting)
 
 
 def minimize(d: Dfa) -> Dfa:
     """The smallest machine of the same language (Hopcroft), its states in breadth-first order."""
-    columns, rows, accepting = _rows(d)
-    if not rows:
+    if is_empty(d):
         return NOTHING
-    into: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows[0]]
-    for state, row in enumerate(rows):
-        for column, there in enumerate(row):
-            if there >= 0:
-                into[column][there].append(state)
-    blocks = [b for b in ({s for s, end in enumerate(accepting) if end is flag} for flag in (True, False)) if b]
-    block_of = [0] * len(rows)
-    for number, block in enumerate(blocks):
-        for state in block:
-            block_of[state] = number
-    waiting = set(range(len(blocks)))
-    while waiting:
-        splitter = list(blocks[waiting.pop()])
-        for edges in into:
-            touched = defaultdict(list)
-            for there in splitter:
-                for state in edges.get(there, ()):
-                    touched[block_of[state]].append(state)
-            for number, hit in touched.items():
-                block = blocks[number]
-                if len(hit) == len(block):
-                    continue
-                part = set(hit)
-                block -= part
-                if len(part) > len(block):
-                    blocks[number], part = part, block
-                for state in part:
-                    block_of[state] = len(blocks)
-                waiting.add(len(blocks))  # where `number` waits too, both halves now do
-                blocks.append(part)
-    start = block_of[0]
-    order, index, small = [start], {start: 0}, []
-    for number in order:
-        row = rows[next(iter(blocks[number]))]
-        small.append([])
-        for there in row:
-            if there >= 0 and block_of[there] not in index:
-                index[block_of[there]] = len(order)
-                order.append(block_of[there])
-            small[-1].append(-1 if there < 0 else index[block_of[there]])
-    return _packed(columns, small, [accepting[next(iter(blocks[number]))] for number in order])
+    return Dfa(*trimmed(d.columns, *minimal(d.delta, d.accepting)))
 
 
 NOTHING = Dfa(np.zeros(256, np.uint8), np.zeros((0, 1), np.int32), np.zeros(0, bool))

@@ -649,7 +649,7 @@ def loop_holds(t, config):
     _first_bytes(t, node[cont[conf[config, LOOP], 0], 1], own)
     for w in range(4):
         if own[w] & first[out, w]:  # a token may be past the loop's bound and still look as if it were inside
-            conf[config, LOOP] = 0
+            conf[config, LOOP], conf[config, EXIT] = 0, -1
             return np.int64(0)
     return np.int64(1)
 

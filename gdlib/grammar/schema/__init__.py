@@ -6,6 +6,8 @@ Keywords nobody defined, and those that only describe, are annotations; `explain
 
 from __future__ import annotations
 
+import gc
+
 from gdlib.grammar.nodes import Grammar, GrammarError
 from gdlib.grammar.schema import values
 from gdlib.grammar.schema.document import goal_of, open_document, shown
@@ -27,12 +29,19 @@ def from_json_schema(schema: dict | bool, *, whitespace="any", order="any", form
 
     Raises SchemaError, with path, keyword and reason, for what is malformed, satisfied by no value, or not enforced.
     """
-    context, root = opened(schema, whitespace, order, formats)
-    values.check(context, root)
-    if not values.nonempty(context, root):
-        raise SchemaError("", "schema", "no JSON value satisfies it; look for keywords that contradict each other")
+    collecting = gc.isenabled()
+    gc.disable()  # many small objects at once, none of them garbage: looking for any would take longer than all else
+    try:
+        context, root = opened(schema, whitespace, order, formats)
+        values.check(context, root)
+        if not values.nonempty(context, root):
+            raise SchemaError("", "schema", "no JSON value satisfies it; look for keywords that contradict each other")
+        node = values.value_node(context, root)
+    finally:
+        if collecting:
+            gc.enable()
     options = {"whitespace": whitespace, "order": order, "formats": formats}
-    return Grammar(values.value_node(context, root), rows=lambda: explain(schema, **options))
+    return Grammar(node, rows=lambda: explain(schema, **options))
 
 
 def explain(schema: dict | bool, *, whitespace="any", order="any", formats="assert") -> list[Row]:

@@ -120,6 +120,16 @@ class Form:
 
 ANY = Form(True, BOTH, (FREE_NUMBER,), (FREE_STRING,), (FREE_ARRAY,), (FREE_OBJECT,))
 NONE = Form()
+PLAIN = {  # what a schema with a type and no other keyword means
+    "null": Form(True),
+    "boolean": Form(booleans=BOTH),
+    "integer": Form(numbers=(INTEGER,)),
+    "number": Form(numbers=(FREE_NUMBER,)),
+    "string": Form(strings=(FREE_STRING,)),
+    "array": Form(arrays=(FREE_ARRAY,)),
+    "object": Form(objects=(FREE_OBJECT,)),
+}
+WITHOUT_PARTS = frozenset((ANY, NONE, *PLAIN.values()))  # nothing to check, and no members or items with goals
 
 
 def meet(a: Form, b: Form) -> Form:
@@ -142,15 +152,17 @@ def product(left: tuple, right: tuple, join: Callable) -> tuple:
     if not left or not right:
         return ()
     if len(left) * len(right) > 20 * MAX_ATOMS:
-        raise too_many(len(left) * len(right))
-    found = [both for a in left for b in right if (both := join(a, b)) is not None]
-    if len(found) > MAX_ATOMS:
-        raise too_many(len(found))
+        raise too_many()
+    found = []
+    for a in left:
+        found += [both for b in right if (both := join(a, b)) is not None]
+        if len(found) > MAX_ATOMS:
+            raise too_many()
     return tuple(found)
 
 
-def too_many(count: int) -> Refusal:
-    return Refusal("schema", f"{count} alternatives to combine, at most {MAX_ATOMS} are; split or simplify it")
+def too_many() -> Refusal:
+    return Refusal("schema", f"over {MAX_ATOMS} alternatives to combine; split or simplify it")
 
 
 def union(forms: list[Form], apart: bool = False) -> Form:
@@ -307,31 +319,43 @@ def meet_objects(a: Objects, b: Objects) -> Objects | None:
     if b is FREE_OBJECT:
         return a
     high = a.high if b.high is None else b.high if a.high is None else min(a.high, b.high)
-    both = Objects(
-        meet_members(a, b),
-        a.groups + tuple(g for g in b.groups if g not in a.groups),
-        a.names | b.names,
-        a.required | b.required,
-        max(a.low, b.low),
+    required = a.required | b.required if b.required else a.required
+    low = max(a.low, b.low)
+    if high is not None and max(low, len(required)) > high:
+        return None
+    members = meet_members(a, b)
+    for name in required:
+        if 0 in members.get(name, TRUE):
+            return None
+    return Objects(
+        members,
+        a.groups + tuple([g for g in b.groups if g not in a.groups]) if b.groups else a.groups,
+        both_goals(a.names, b.names),
+        required,
+        low,
         high,
         a.dependents + b.dependents,
         a.some + b.some,
-        a.done_names | b.done_names,
-        a.done_patterns | b.done_patterns,
+        a.done_names | b.done_names if b.done_names else a.done_names,
+        a.done_patterns | b.done_patterns if b.done_patterns else a.done_patterns,
         a.done or b.done,
     )
-    if high is not None and max(both.low, len(both.required)) > high:
-        return None
-    return None if any(0 in both.members.get(n, TRUE) for n in both.required) else both
 
 
 def meet_members(a: Objects, b: Objects) -> dict[str, Goal]:
     if not a.groups and len(a.members) < len(b.members):
         a, b = b, a
     if b.groups:
-        return {n: member_goal(a, n) | member_goal(b, n) for n in dict.fromkeys((*a.members, *b.members))}
+        return {n: both_goals(member_goal(a, n), member_goal(b, n)) for n in dict.fromkeys((*a.members, *b.members))}
     # b says nothing about names it does not list: only those it lists change
-    return {**a.members, **{n: goal | member_goal(a, n) for n, goal in b.members.items()}}
+    members = a.members.copy()
+    for name, goal in b.members.items():
+        members[name] = both_goals(goal, member_goal(a, name)) if a.groups or name in members else goal
+    return members
+
+
+def both_goals(a: Goal, b: Goal) -> Goal:
+    return a if not b or a is b else a | b if a else b
 
 
 def unevaluated_members(atom: Objects, goal: Goal) -> Objects | None:

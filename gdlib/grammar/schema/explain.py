@@ -15,13 +15,17 @@ MAX_REFUSED = 100  # refusals behind which nothing more is looked at
 
 NAMES = frozenset(("properties", "required", "patternProperties", "propertyNames", "dependentRequired"))
 FIXED = frozenset(("enum", "const", "pattern", "format"))
+NEGATING = frozenset(("not", "if", "oneOf"))
+OTHER_NAMES = frozenset(("additionalProperties", "patternProperties", "unevaluatedProperties"))
+COUNTED = "names that no schema lists are counted as often as they are written"
+BROKEN = "where it must not hold, a name that no schema lists may break it and be written again"
 NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 
 
 @dataclass(frozen=True)
 class Row:
     """`keyword` of the schema at `path` is "enforced", an "annotation", "refused", or "narrowed" (values exactly, but
-    not in every spelling)."""
+    not in every spelling). A note also says where the text may repeat a name that no schema lists, and what counts."""
 
     path: str
     keyword: str
@@ -38,6 +42,7 @@ def explain_goal(context: Context, root) -> list[Row]:
     if not refused and not values.nonempty(context, root):
         refused.append(SchemaError("#", "schema", "no JSON value satisfies it"))
     reasons = {(error.path or "#", error.keyword): error.reason for error in refused}
+    negating = any(isinstance(schema, dict) and not NEGATING.isdisjoint(schema) for schema in document.schemas)
     rows = []
     for number, schema in enumerate(document.schemas):
         if isinstance(schema, dict) and document.places[number][1][:1] not in (("enum",), ("const",)):
@@ -45,6 +50,8 @@ def explain_goal(context: Context, root) -> list[Row]:
             for keyword, value in schema.items():
                 reason = reasons.pop((where, keyword), None)
                 status, note = verdict(context, schema, keyword, value) if reason is None else ("refused", reason)
+                if negating and status in ("enforced", "narrowed") and keyword in OTHER_NAMES and value:
+                    note = f"{note}; {BROKEN}" if note else BROKEN
                 rows.append(Row(where, keyword, status, note))
     return rows + [Row(where, keyword, "refused", reason) for (where, keyword), reason in reasons.items()]
 
@@ -56,7 +63,7 @@ def look_below_refused(context: Context, refused: list[SchemaError]) -> None:
     while number + 1 < len(document.schemas) and len(refused) < MAX_REFUSED:
         number += 1
         schema = document.schemas[number]
-        if not isinstance(schema, dict) or (number, False) in context.read or (number, True) in context.read:
+        if not isinstance(schema, dict) or number in context.read or -number in context.read:
             continue
         for keys, below in subschemas(schema):
             if keys[0] not in ("$defs", "definitions"):
@@ -95,6 +102,7 @@ def verdict(context: Context, schema: dict, keyword: str, value) -> tuple[str, s
         return "narrowed", "plain decimals; exponents only below 1e-4 and from 1e16 on, where no bound cuts them"
     if keyword in NAMES:
         return "narrowed", "member names in the spelling of json.dumps, listed names once each"
-    if keyword == "minProperties" and isinstance(value, int) and value > 1:
-        return "enforced", "names that no schema lists are counted as often as they are written"
+    least = {"minProperties": 2, "maxProperties": 1}.get(keyword)
+    if least is not None and isinstance(value, int | float) and value >= least:
+        return "enforced", COUNTED
     return "enforced", ""

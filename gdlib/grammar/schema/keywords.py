@@ -77,7 +77,7 @@ def values_form(document: Document, number: int, values: list, keyword: str) -> 
         else:
             raise Refusal(keyword, f"{shown(value)} is no JSON value")
     if len(arrays) > at.MAX_ATOMS or len(objects) > at.MAX_ATOMS:
-        raise at.too_many(max(len(arrays), len(objects)))
+        raise at.too_many()
     return at.Form(
         null,
         frozenset(booleans),
@@ -112,7 +112,7 @@ def count_of(value, keyword: str) -> int:
 
 
 def names_of(value, keyword: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(n, str) for n in value):
+    if not isinstance(value, list) or not all([isinstance(n, str) for n in value]):
         raise Refusal(keyword, f"want a list of member names, got {shown(value)}")
     return [n if n.isascii() else text_of(n, keyword) for n in value]
 
@@ -254,11 +254,15 @@ def read_objects(document: Document, number: int, keywords: dict | None, track: 
     required = frozenset(names_of(keywords["required"], "required")) if "required" in keywords else frozenset()
     low = count_of(keywords["minProperties"], "minProperties") if "minProperties" in keywords else 0
     high = count_of(keywords["maxProperties"], "maxProperties") if "maxProperties" in keywords else None
-    dependents = tuple(
-        (text_of(name, "dependentRequired"), frozenset(names_of(needs, "dependentRequired")))
-        for name, needs in object_of(keywords.get("dependentRequired", {}), "dependentRequired").items()
-    )
-    if (high is not None and (low > high or len(required) > high)) or any(0 in members.get(n, TRUE) for n in required):
+    dependents: tuple = ()
+    if "dependentRequired" in keywords:
+        dependents = tuple(
+            (text_of(name, "dependentRequired"), frozenset(names_of(needs, "dependentRequired")))
+            for name, needs in object_of(keywords["dependentRequired"], "dependentRequired").items()
+        )
+    if high is not None and (low > high or len(required) > high):
+        return ()
+    if any([0 in members.get(name, TRUE) for name in required]):
         return ()
     found = at.Objects(members, low=low, high=high, required=required, dependents=dependents)
     if patterns or otherwise:

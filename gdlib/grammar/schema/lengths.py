@@ -1,8 +1,8 @@
 """A language of JSON string bodies cut to a number of characters.
 
 Written out, the machine with a count beside each state is long (an e-mail address of at most 255 characters: 100,000
-states). So it stays a machine and a table of which counts and states can still lead to an end, found layer by layer
-with numpy; a recogniser counts while it reads. Only languages of member names are written out.
+states). So it stays a machine and a table of which counts and states can still lead to an end, found layer
+by layer; a recogniser counts while it reads. Only languages of member names are written out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from gdlib.grammar.nodes import Counted, Dfa
 from gdlib.grammar.schema.errors import Refusal
+from gdlib.grammar.tables import side_by_side, trimmed, useful_counts
 
 MAX_STATES = 4_000_000  # counts times states, where they are only marked as useful or not
 MAX_WRITTEN = 600_000  # the same, where each becomes a state of a machine
@@ -49,31 +50,21 @@ def place_behind(place: int, byte: int) -> int:
     return BETWEEN if place in (2, 6) else place - 1
 
 
+@lru_cache(maxsize=1)
+def characters() -> Dfa:
+    """The places inside a character, as the states of a machine that takes any bytes."""
+    delta = [[place_behind(place, byte) for byte in range(256)] for place in range(TAIL + 1)]
+    return Dfa(*trimmed(np.arange(256, dtype=np.uint8), np.array(delta, np.int32), np.ones(TAIL + 1, bool)))
+
+
+@lru_cache(maxsize=64)
 def layer_of(machine: Dfa) -> Layer:
     """The machine over canonical JSON string bodies, its states split by the place inside a character."""
-    kind = np.zeros(256, np.int64)
-    kind[0x5C], kind[0x75], kind[0xC0:0xE0], kind[0xE0:0xF0], kind[0xF0:] = 1, 2, 3, 4, 5
-    _, samples, columns = np.unique(machine.columns.astype(np.int64) * 6 + kind, return_index=True, return_inverse=True)
-    old = [(int(machine.columns[b]), int(b)) for b in samples]
-    table = machine.delta.tolist()
-    number = {(0, BETWEEN): 0}
-    work = [(0, BETWEEN)]
-    rows = []
-    for state, place in work:
-        row = []
-        for column, byte in old:
-            to = table[state][column]
-            if to >= 0:
-                pair = (to, place_behind(place, byte))
-                if pair not in number:
-                    number[pair] = len(work)
-                    work.append(pair)
-                to = number[pair]
-            row.append(to)
-        rows.append(row)
-    places = np.array([p for _, p in work])
-    accepting = machine.accepting[[s for s, _ in work]] & (places == BETWEEN)
-    return Layer(columns.astype(np.uint8).reshape(256), np.array(rows, np.int32), accepting, places == BETWEEN)
+    split = characters()
+    most = len(machine.delta) * len(split.delta)
+    columns, pairs, delta = side_by_side(machine.columns, machine.delta, split.columns, split.delta, True, True, most)
+    between = pairs[:, 1] == BETWEEN
+    return Layer(columns, delta, machine.accepting[pairs[:, 0]] & between, between)
 
 
 @lru_cache(maxsize=64)
@@ -86,38 +77,8 @@ def count_characters(machine: Dfa, low: int, high: int | None) -> Layers:
             "minLength" if high is None else "maxLength",
             f"{top} characters of this pattern or format take over {MAX_STATES} states; lower the bound or drop one",
         )
-    follows = layer.delta >= 0
-    inside = follows & ~layer.starts[:, None]  # the byte goes on with a character: same count
-    across = follows & layer.starts[:, None]  # the byte begins a character: next count
-    size = len(layer.accepting)
-    useful = np.zeros((top + 1, size), bool)
-    count, begun = top, np.zeros(size, bool)
-    while count >= 0:
-        same = follows if high is None and count == top else inside
-        row = layer.accepting & (count >= low) | (across & begun[layer.delta]).any(1)
-        row = spread(row, lambda row, same=same: (same & row[layer.delta]).any(1))
-        # from the second equal row on, nothing changes until the lower bound comes in
-        steady = count < top and (row == begun).all() and (count + 1 >= low) == (count >= low)
-        last = (low if count >= low else 0) if steady else count
-        useful[last : count + 1] = begun = row
-        count = last - 1
+    useful = useful_counts(layer.delta, layer.accepting, layer.starts, low, top, high is None)
     return Layers(layer, useful, high is None)
-
-
-def targets(layer: Layer, edges: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """The states that `edges` lead to from the states in `row`."""
-    found = np.zeros_like(row)
-    found[layer.delta[edges & row[:, None]]] = True
-    return found
-
-
-def spread(row: np.ndarray, step) -> np.ndarray:
-    """`row` and all that `step` adds to it, again and again."""
-    while True:
-        grown = row | step(row)
-        if (grown == row).all():
-            return row
-        row = grown
 
 
 def counted_node(machine: Dfa, low: int, high: int | None) -> Counted:

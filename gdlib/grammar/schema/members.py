@@ -68,7 +68,7 @@ def settle(context: Context, atom: Objects) -> list[Objects]:
     atom = replace(atom, members=members)
     if atom.low > 1:
         atom = list_finite_cells(context, atom)
-    found = [replace(atom, some=())]
+    found = [replace(atom, some=()) if atom.some else atom]
     for some in atom.some:
         with_witness = []
         for one in found:

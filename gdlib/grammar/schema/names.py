@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from json.encoder import encode_basestring
 
 import numpy as np
 
@@ -58,11 +59,6 @@ def quoted(bodies: Dfa) -> Dfa:
 
 
 @lru_cache(maxsize=1024)
-def text_dfa(pattern: str) -> Dfa:
-    return regular.dfa(regex.search(pattern, "utf8"))
-
-
-@lru_cache(maxsize=1024)
 def quick_match(pattern: str):
     """Python's search for the pattern where it means the same, else None."""
     if not PLAIN_PATTERN.fullmatch(pattern):
@@ -79,7 +75,7 @@ def matches(pattern: str, text: str) -> bool:
     quick = quick_match(pattern)
     if quick is not None and len(text) < 200 and text.isascii() and text.isprintable():
         return quick(text) is not None
-    return regular.contains(text_dfa(pattern), text.encode("utf-8", "surrogatepass"))
+    return regular.contains(body_dfa(pattern), encode_basestring(text)[1:-1].encode("utf-8", "surrogatepass"))
 
 
 def is_empty(node: Node) -> bool:

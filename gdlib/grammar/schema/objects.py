@@ -16,12 +16,16 @@ from gdlib.grammar.schema.scalars import ANY_NAME, STRING, Spacing, spell
 OPEN, CLOSE = literal("{"), literal("}")
 Value = Callable[[Goal], Node]
 State = tuple[int, int, int, int]  # names seen, members counted, `some` served, names passed (order="schema")
+START: State = (0, 0, 0, 0)
 
 
 @dataclass(eq=False)
 class Plan:
     """All that the states of one object share. Bit i of a set of names stands for `table.texts[i]`."""
 
+    key: tuple  # of the object among all that are built lazily
+    spacing: Spacing
+    value: Value
     table: WordTable | None
     goals: list[Goal]
     rank: list[int]  # place of each name in the order the schema lists them
@@ -33,6 +37,9 @@ class Plan:
     low: int
     high: int | None
     ordered: bool
+    plain: bool  # the names seen are all that matters
+    end: Node  # nothing but the closing brace
+    behind: dict[State, Node]
 
 
 def object_node(context: Context, atom: Objects, key: tuple, known: Known, value: Value) -> Node | None:
@@ -40,34 +47,51 @@ def object_node(context: Context, atom: Objects, key: tuple, known: Known, value
     whole = [atom] if is_simple(atom) and atom.required <= atom.members.keys() else settled(context, atom)
     found = []
     for i, one in enumerate(whole):
-        plan = plan_of(context, one, known)
-        if not can_end(plan, (0, 0, 0, 0)):
+        plan = plan_of(context, one, (*key, i), known, value)
+        if not can_end(plan, START):
             continue
         if plan.table is None and not plan.some:
-            found.append(map_node(plan, context.spacing, value))
+            found.append(map_node(plan))
         else:
-            found.append(first(plan, context.spacing, (*key, i), value))
+            found.append(first(plan))
     return None if not found else found[0] if len(found) == 1 else Alt(tuple(found))
 
 
-def plan_of(context: Context, atom: Objects, known: Known) -> Plan:
-    rank = {name: i for i, name in enumerate(atom.members)}
-    spelled = sorted((spell(name), name) for name in atom.members)
-    bit = {name: 1 << i for i, (_, name) in enumerate(spelled)}
+def plan_of(context: Context, atom: Objects, key: tuple, known: Known, value: Value) -> Plan:
+    spelled = sorted([(spell(name), name) for name in atom.members])
+    bit, goals, usable = {}, [], 0
+    for i, (_, name) in enumerate(spelled):
+        goal = atom.members[name]
+        bit[name] = 1 << i
+        goals.append(goal)
+        if known(goal):
+            usable |= 1 << i
+    ordered = context.order == "schema"
+    rank = {name: i for i, name in enumerate(atom.members)} if ordered else {}
     others = [cell for cell in cells(context, atom) if known(cell.goal)]
+    if atom.some:  # a cell whose names serve a `some` only where the value exists
+        others = [
+            Cell(c.names, c.goal, tuple(i for i in c.serves if known(c.goal | atom.some[i].goal))) for c in others
+        ]
+    bounded = atom.low or atom.high is not None
     return Plan(
-        WordTable(tuple(text for text, _ in spelled)) if spelled else None,
-        [atom.members[name] for _, name in spelled],
-        [rank[name] for _, name in spelled],
-        sum(bit[name] for name in atom.required),
-        sum(bit[name] for name, goal in atom.members.items() if known(goal)),
-        [(bit[trigger], sum(bit[n] for n in needs)) for trigger, needs in atom.dependents],
-        # a cell whose names serve a `some` only where the value exists
-        [Cell(c.names, c.goal, tuple(i for i in c.serves if known(c.goal | atom.some[i].goal))) for c in others],
+        key,
+        context.spacing,
+        value,
+        WordTable(tuple([text for text, _ in spelled])) if spelled else None,
+        goals,
+        [rank[name] for _, name in spelled] if ordered else [],
+        sum([bit[name] for name in atom.required]),
+        usable,
+        [(bit[trigger], sum([bit[n] for n in needs])) for trigger, needs in atom.dependents],
+        others,
         [some.goal for some in atom.some],
         atom.low,
         atom.high,
-        context.order == "schema",
+        ordered,
+        not (bounded or atom.some or atom.dependents or ordered or len(others) > 1),
+        Seq((context.spacing.pad, CLOSE)),
+        {},
     )
 
 
@@ -141,18 +165,19 @@ def offered(plan: Plan, state: State) -> int:
     )
 
 
-def members(plan: Plan, state: State, spacing: Spacing, key: tuple, value: Value) -> Node | None:
+def members(plan: Plan, state: State) -> Node | None:
     """One member, then what follows it; None where no member may follow."""
+    if plan.plain and plan.table is not None:
+        return plain_members(plan, state[0])
 
     def then(index: int) -> Node:
-        behind = name_written(plan, state, index)
-        return Seq((spacing.colon, value(plan.goals[index]), following(plan, behind, spacing, key, value)))
+        return written(plan, plan.goals[index], name_written(plan, state, index))
 
     names = offered(plan, state)
     cells = []
     full = plan.high is not None and state[1] >= plan.high
     for cell in plan.others if not full else ():
-        tail = other_member(plan, cell, state, spacing, key, value)
+        tail = other_member(plan, cell, state)
         if tail is not None:
             cells.append((cell.names, tail))
     if plan.table is None:
@@ -166,12 +191,30 @@ def members(plan: Plan, state: State, spacing: Spacing, key: tuple, value: Value
     return None if not choices else choices[0] if len(choices) == 1 else Alt(tuple(choices))
 
 
+def plain_members(plan: Plan, seen: int) -> Node | None:
+    """The same where the names seen are all that matters."""
+
+    def then(index: int) -> Node:
+        if index < 0:
+            return written(plan, plan.others[0].goal, (seen, 0, 0, 0))
+        return written(plan, plan.goals[index], (seen | 1 << index, 0, 0, 0))
+
+    left = plan.usable & ~seen
+    other = None
+    if plan.others:
+        names = plan.others[0].names
+        other = ANY_NAME if names is None else names
+    elif not left:
+        return None
+    return Words(plan.table, then, ((1 << len(plan.goals)) - 1) ^ left, other)
+
+
 def words(table: WordTable, then: Callable[[int], Node], skip: int, machine: Dfa | None, tail) -> Words:
     """Names of the table, or names of the machine that are not in the table, with `tail()` behind those."""
     return Words(table, lambda i: tail() if i < 0 else then(i), skip, ANY_NAME if machine is None else machine)
 
 
-def other_member(plan: Plan, cell: Cell, state: State, spacing: Spacing, key: tuple, value: Value):
+def other_member(plan: Plan, cell: Cell, state: State):
     """What makes the rest behind an unlisted name of `cell`; None where it may not come here."""
     choices = []
     for size in range(len(cell.serves) + 1):
@@ -183,42 +226,43 @@ def other_member(plan: Plan, cell: Cell, state: State, spacing: Spacing, key: tu
         return None
 
     def tail() -> Node:
-        found = [Seq((value(goal), following(plan, behind, spacing, key, value))) for goal, behind in choices]
-        return Seq((spacing.colon, found[0] if len(found) == 1 else Alt(tuple(found))))
+        found = [written(plan, goal, behind) for goal, behind in choices]
+        return found[0] if len(found) == 1 else Alt(tuple(found))
 
     return tail
 
 
-def following(plan: Plan, state: State, spacing: Spacing, key: tuple, value: Value) -> Node:
+def written(plan: Plan, goal: Goal, behind: State) -> Node:
+    """What stands behind a member's name: colon, value, and all that follows."""
+    following = plan.behind.get(behind)
+    if following is None:
+        following = plan.behind[behind] = Lazy((*plan.key, *behind), lambda: more_or_end(plan, behind))
+    return Seq((plan.spacing.colon, plan.value(goal), following))
+
+
+def more_or_end(plan: Plan, state: State) -> Node:
     """What may follow a member: a comma and another one, or the end."""
-
-    def make() -> Node:
-        more = members(plan, state, spacing, key, value)
-        choices = [] if more is None else [Seq((spacing.comma, more))]
-        if is_complete(plan, state):
-            choices.append(CLOSE)
-        return Seq((spacing.pad, choices[0] if len(choices) == 1 else Alt(tuple(choices))))
-
-    return Lazy((*key, state), make)
+    more = members(plan, state)
+    if more is None:
+        return plan.end
+    more = Seq((plan.spacing.comma, more))
+    return Seq((plan.spacing.pad, Alt((more, CLOSE)) if is_complete(plan, state) else more))
 
 
-def first(plan: Plan, spacing: Spacing, key: tuple, value: Value) -> Node:
-    state = (0, 0, 0, 0)
-    more = members(plan, state, spacing, key, value)
-    choices = [] if more is None else [more]
-    if is_complete(plan, state):
-        choices.append(CLOSE)
-    return Seq((spacing.pad, choices[0] if len(choices) == 1 else Alt(tuple(choices))))
+def first(plan: Plan) -> Node:
+    more = members(plan, START)
+    if more is None:
+        return plan.end
+    return Seq((plan.spacing.pad, Alt((more, CLOSE)) if is_complete(plan, START) else more))
 
 
-def map_node(plan: Plan, spacing: Spacing, value: Value) -> Node:
+def map_node(plan: Plan) -> Node:
     """An object without listed names: the same kinds of members over and over, so counts need no states."""
     if plan.high == 0 or not plan.others:
-        return Seq((spacing.pad, CLOSE))
-    kinds = [Seq((STRING if c.names is None else c.names, spacing.colon, value(c.goal))) for c in plan.others]
+        return plan.end
+    spacing, low, high = plan.spacing, plan.low, plan.high
+    kinds = [Seq((STRING if c.names is None else c.names, spacing.colon, plan.value(c.goal))) for c in plan.others]
     member = kinds[0] if len(kinds) == 1 else Alt(tuple(kinds))
-    more = Repeat(
-        Seq((spacing.pad, spacing.comma, member)), max(plan.low - 1, 0), None if plan.high is None else plan.high - 1
-    )
+    more = Repeat(Seq((spacing.pad, spacing.comma, member)), max(low - 1, 0), None if high is None else high - 1)
     full = Seq((member, more, spacing.pad, CLOSE))
-    return Seq((spacing.pad, full if plan.low else Alt((CLOSE, full))))
+    return Seq((spacing.pad, full if low else Alt((CLOSE, full))))

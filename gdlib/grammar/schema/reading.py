@@ -51,18 +51,18 @@ class Context:
     order: str = "any"
     spacing: object = None
     forms: dict[Goal, at.Form] = field(default_factory=dict)
-    read: dict[tuple[int, bool], at.Form] = field(default_factory=dict)
+    read: dict[int, at.Form] = field(default_factory=dict)  # by number, negative where `track` is on
     active: dict[int, None] = field(default_factory=dict)  # schemas whose meaning is being worked out
     blocked: frozenset[int] = frozenset()  # the same, further out
     probing: int = 0  # proofs under way that something has no value
     inhabited: dict[Goal, bool] = field(default_factory=dict)
+    fixed: dict[Goal, frozenset | None] = field(default_factory=dict)  # the few values it allows, where they are few
     cells: dict[int, list] = field(default_factory=dict)
     machines: dict[int, object] = field(default_factory=dict)
     nodes: dict[Goal, object] = field(default_factory=dict)
     # set by the module that knows which goals have a value
     disjoint: object = None
     prune: object = None
-    token: object = field(default_factory=object)
 
 
 def form(context: Context, goal: Goal) -> at.Form:
@@ -74,7 +74,7 @@ def form(context: Context, goal: Goal) -> at.Form:
         found = at.NONE
     elif len(goal) == 1:
         (number,) = goal
-        found = signed(context, number, False)
+        found = single(context, number, False) if number > 0 else signed(context, number, False)
     else:
         found = at.ANY
         # biggest number first: what is deeper is mostly smaller
@@ -103,8 +103,13 @@ def signed(context: Context, number: int, track: bool) -> at.Form:
 
 def single(context: Context, number: int, track: bool) -> at.Form:
     """The form of schema `number`; `track` keeps what unevaluated* keywords of a schema around it must know."""
-    found = context.read.get((number, track))
+    key = -number if track else number
+    found = context.read.get(key)
     if found is not None:
+        return found
+    schema = context.document.schemas[number]
+    if isinstance(schema, dict) and (found := plain(schema)) is not None:
+        context.read[key] = found
         return found
     if number in context.blocked:
         raise Blocked
@@ -117,7 +122,6 @@ def single(context: Context, number: int, track: bool) -> at.Form:
         raise SchemaError(where(context.document, number), "schema", f"more than {MAX_NESTED} schemas in one another")
     context.active[number] = None
     try:
-        schema = context.document.schemas[number]
         if isinstance(schema, Virtual):
             found = read_virtual(context, number, schema, track)
         else:
@@ -126,8 +130,16 @@ def single(context: Context, number: int, track: bool) -> at.Form:
         raise SchemaError(where(context.document, number), refusal.keyword, refusal.reason) from None
     finally:
         del context.active[number]
-    context.read[number, track] = found
+    context.read[key] = found
     return found
+
+
+def plain(schema: dict) -> at.Form | None:
+    """The form of a schema without keywords but for one type, as most are; None for all others."""
+    if not schema.keys().isdisjoint(GROUP):
+        return None
+    kind = schema.get("type", TYPES)
+    return at.ANY if kind is TYPES else at.PLAIN.get(kind) if isinstance(kind, str) else None
 
 
 def goal_form(context: Context, goal: Goal, track: bool) -> at.Form:
@@ -166,11 +178,12 @@ def read_schema(context: Context, number: int, schema: dict, track: bool) -> at.
         track = True
     types = schema.get("type", TYPES)
     if types is not TYPES:
-        types = (types,) if isinstance(types, str) else types
-        if not isinstance(types, list | tuple) or not all(isinstance(t, str) and t in TYPES for t in types):
+        listed = (types,) if isinstance(types, str) else types
+        if not isinstance(listed, list | tuple) or not all([isinstance(t, str) and t in TYPES for t in listed]):
             raise Refusal("type", f"want one of {', '.join(sorted(TYPES))} or a list of them, got {shown(types)}")
-        if not types:
+        if not listed:
             raise Refusal("type", "an empty list allows no value at all")
+        types = listed
     elif groups[0] is groups[1] is groups[2] is groups[3]:
         return applied(context, number, schema, groups, at.ANY, track) if groups[4] or groups[5] else at.ANY
     integers = "integer" in types and "number" not in types
@@ -297,20 +310,20 @@ def exactly_one(context: Context, number: int, goals: list[Goal], own: at.Form, 
         raise Refusal("oneOf", f"{len(goals)} branches; at most {MAX_BRANCHES} are compared in pairs")
     forms = [goal_form(context, goal, track) for goal in goals]
     once = [b for b in (False, True) if sum(b in f.booleans for f in forms) == 1]
-    found = at.Form(sum(f.null for f in forms) == 1, frozenset(once))
-    for kind in KINDS:
-        if getattr(own, kind):
-            found = replace(found, **{kind: exactly_one_of(context, number, kind, forms)})
-    return found
+    parts = [exactly_one_of(context, number, kind, forms) if getattr(own, kind) else () for kind in KINDS]
+    return at.Form(sum(f.null for f in forms) == 1, frozenset(once), *parts)
 
 
 def exactly_one_of(context: Context, number: int, kind: str, forms: list[at.Form]) -> tuple:
     """The atoms of one kind that exactly one form allows."""
-    parts = [at.Form(**{kind: getattr(f, kind)}) for f in forms]
-    overlaps: list[list[int]] = [[] for _ in forms]
+    having = [atoms for f in forms if (atoms := getattr(f, kind))]
+    if len(having) < 2:
+        return having[0] if having else ()
+    parts = [at.Form(**{kind: atoms}) for atoms in having]
+    overlaps: list[list[int]] = [[] for _ in parts]
     for j, other in enumerate(parts):
-        for i in range(j if getattr(other, kind) else 0):
-            if getattr(parts[i], kind) and not context.disjoint(context, parts[i], other):
+        for i in range(j):
+            if not context.disjoint(context, parts[i], other):
                 overlaps[i].append(j)
                 overlaps[j].append(i)
     negated: dict[int, at.Form] = {}
@@ -323,5 +336,5 @@ def exactly_one_of(context: Context, number: int, kind: str, forms: list[at.Form
             part = context.prune(context, at.meet(part, negated[j]))
         found += getattr(part, kind)
     if len(found) > at.MAX_ATOMS:
-        raise at.too_many(len(found))
+        raise at.too_many()
     return tuple(found)

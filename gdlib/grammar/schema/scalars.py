@@ -105,7 +105,7 @@ def string_node(atom: Strings) -> Node | None:
         return None
     found, low, high = constrained(atom.low, atom.high, atom.patterns, atom.avoided, atom.excluded)
     if low or high is not None:
-        return Seq((QUOTE, Lazy(("string", low, high, found), lambda: counted_node(found, low, high)), QUOTE))
+        return Seq((QUOTE, Lazy(("string", low, high, id(found)), lambda: counted_node(found, low, high)), QUOTE))
     return Seq((QUOTE, found, QUOTE))
 
 
@@ -181,8 +181,13 @@ def number_node(atom: Numbers) -> Node | None:
     if atom is FREE_NUMBER:
         return NUMBER
     if atom.only is not None:
-        choices = tuple(spelled for value in sorted(atom.only) for spelled in number_spellings(value))
-        return choices[0] if len(choices) == 1 else Alt(choices)
+        whole = [value for value in sorted(atom.only) if value.denominator == 1 and 0 < abs(value) < 10**15]
+        others = sorted(atom.only - set(whole))
+        choices = [spelled for value in others for spelled in number_spellings(value)]
+        if whole:  # as one list of words, however many they are
+            texts = tuple(literal(str(value.numerator)) for value in whole)
+            choices.append(Seq((texts[0] if len(texts) == 1 else Alt(texts), ZERO_FRACTION)))
+        return choices[0] if len(choices) == 1 else Alt(tuple(choices))
     machine = number_dfa(atom)
     with_exponent = scientific(atom)
     if any(with_exponent):
@@ -202,7 +207,12 @@ def number_dfa(atom: Numbers) -> Dfa:
         tuple(sorted(atom.multiples)),
         atom.excluded,
     )
-    for step in sorted(atom.no_multiples):
+    return without_multiples(machine, atom.no_multiples) if atom.no_multiples else machine
+
+
+@lru_cache(maxsize=256)
+def without_multiples(machine: Dfa, steps: frozenset[Fraction]) -> Dfa:
+    for step in sorted(steps):
         # free numbers may be written with exponents; multiples are not, and neither is what is left without them
         machine = built("multipleOf", regular.intersect, machine, plain_decimals())
         fitting = built("multipleOf", numbers.number, None, None, False, False, False, (step,))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 
 from gdlib.grammar.nodes import Alt, Lazy, Node, Repeat, Seq
 from gdlib.grammar.schema import arrays, objects, scalars
 from gdlib.grammar.schema import atoms as at
-from gdlib.grammar.schema.document import Goal, path
+from gdlib.grammar.schema.document import FALSE, TRUE, Goal, path
 from gdlib.grammar.schema.errors import Blocked, Refusal, SchemaError
 from gdlib.grammar.schema.members import has_object, object_goals
 from gdlib.grammar.schema.reading import Context, form
@@ -23,6 +24,7 @@ MAX_GOALS = 100_000  # different conjunctions of subschemas in one schema
 MAX_PROBED = 500  # goals looked at for one proof that something has no value, and how many such proofs in each other
 MAX_PROBES = 4
 MAX_PRUNED = 6  # schemas in one goal that is looked at when alternatives are weeded out
+serial = count(1)  # of the arrays and objects that are built lazily, in all schemas
 
 
 def holds(context: Context, found: at.Form, known) -> bool:
@@ -37,10 +39,11 @@ def holds(context: Context, found: at.Form, known) -> bool:
     )
 
 
-def has_value(context: Context, found: at.Form) -> bool:
+def has_value(context: Context, found: at.Form, goal: Goal | None = None) -> bool:
     """Whether some finite JSON value satisfies the form: the least solution over all goals it leads to.
 
-    A goal whose meaning is just being worked out counts as having a value; then only `False` is a proof.
+    A goal whose meaning is just being worked out counts as having a value; then only `False` is a proof. What is proven
+    is kept, for `goal` as well, which is the one that the form belongs to.
     """
     inhabited = context.inhabited
     status: dict[Goal, bool] = {}
@@ -74,15 +77,19 @@ def has_value(context: Context, found: at.Form) -> bool:
             looked += 1
             if context.probing and looked > MAX_PROBED:
                 raise Blocked
-        for goal in reversed(asked):
-            changed |= not status[goal] and look(goal)
+        for below in reversed(asked):
+            changed |= not status[below] and look(below)
         if not changed:
             # what is not proven by now has no value
             if not guessed:
                 inhabited.update(status)
+            if goal is not None:
+                inhabited[goal] = False
             return False
     if not guessed:
-        inhabited.update({goal: True for goal, proven in status.items() if proven})
+        inhabited.update({below: True for below, proven in status.items() if proven})
+        if goal is not None:
+            inhabited[goal] = True
     return True
 
 
@@ -92,19 +99,21 @@ def nonempty(context: Context, goal: Goal) -> bool:
         return True
     found = context.inhabited.get(goal)
     if found is None:
-        found = context.inhabited[goal] = has_value(context, form(context, goal))
+        meaning = form(context, goal)
+        found = meaning is not at.NONE if meaning in at.WITHOUT_PARTS else has_value(context, meaning)
+        context.inhabited[goal] = found
     return found
 
 
-def certainly_empty(context: Context, make: Callable[[], at.Form]) -> bool:
-    """Whether the form is certain to have no value, as far as can be said while other meanings are worked out."""
+def certainly_empty(context: Context, make: Callable[[], at.Form], goal: Goal | None = None) -> bool:
+    """Whether the form (of `goal`) is certain to have no value, as far as can be said while others are worked out."""
     if context.probing == MAX_PROBES:
         raise Blocked
     active, blocked = context.active, context.blocked
     context.active, context.blocked = {}, blocked | active.keys()
     context.probing += 1
     try:
-        return not has_value(context, make())
+        return not has_value(context, make(), goal)
     except (Refusal, Blocked):
         return False
     finally:
@@ -122,9 +131,13 @@ def disjoint(context: Context, left: at.Form, right: at.Form) -> bool:
 def told_apart(context: Context, left: at.Form, right: at.Form) -> bool:
     """The frequent case: both hold objects only, and a required member has other fixed values in each."""
     for form_ in (left, right):
-        if form_.null or form_.booleans or form_.numbers or form_.strings or form_.arrays or len(form_.objects) != 1:
+        if form_.null or form_.booleans or form_.numbers or form_.strings or form_.arrays or len(form_.objects) > 4:
             return False
-    a, b = left.objects[0], right.objects[0]
+    return all([apart(context, a, b) for a in left.objects for b in right.objects])
+
+
+def apart(context: Context, a: at.Objects, b: at.Objects) -> bool:
+    """Whether a member that both require has other fixed values in each."""
     for name in a.required & b.required:
         first, second = a.members.get(name), b.members.get(name)
         if first and second:
@@ -136,13 +149,32 @@ def told_apart(context: Context, left: at.Form, right: at.Form) -> bool:
 
 def fixed(context: Context, goal: Goal) -> frozenset | None:
     """The values a goal allows, where they are a few strings, numbers and constants; None where they are not known."""
-    if goal not in context.forms and certainly_empty(context, lambda: form(context, goal)):
+    if goal in context.fixed:
+        return context.fixed[goal]
+    if goal not in context.forms and certainly_empty(context, lambda: form(context, goal), goal):
         return frozenset()
     found = context.forms.get(goal)
-    if found is None or found.arrays or found.objects or any(a.only is None for a in (*found.strings, *found.numbers)):
+    if found is None:
+        return None
+    values = context.fixed[goal] = fixed_values(found)
+    return values
+
+
+def fixed_values(found: at.Form) -> frozenset | None:
+    if found.arrays or found.objects or any(a.only is None for a in (*found.strings, *found.numbers)):
         return None
     constants = {("constant", b) for b in found.booleans} | ({("constant", None)} if found.null else set())
     return frozenset(constants).union(*(a.only for a in (*found.strings, *found.numbers)))
+
+
+def clash(context: Context, goal: Goal) -> bool:
+    """Whether no value is among the few that each schema of the goal allows, as far as they allow just a few."""
+    common = None
+    for number in goal:
+        values = fixed(context, context.document.goals[number]) if number > 0 else None
+        if values is not None:
+            common = values if common is None else common & values
+    return common is not None and not common
 
 
 def prune(context: Context, found: at.Form) -> at.Form:
@@ -156,8 +188,10 @@ def prune(context: Context, found: at.Form) -> at.Form:
             return 0 in goal
         if goal not in impossible:
             sure = context.inhabited.get(goal)
+            if sure is None and clash(context, goal):
+                sure = context.inhabited[goal] = False
             if sure is None:
-                sure = not certainly_empty(context, lambda: form(context, goal))
+                sure = not certainly_empty(context, lambda: form(context, goal), goal)
             impossible[goal] = not sure
         return impossible[goal]
 
@@ -167,7 +201,7 @@ def prune(context: Context, found: at.Form) -> at.Form:
 
 def check(context: Context, root: Goal, refused: list[SchemaError] | None = None) -> None:
     """Visit every goal the root leads to; raises the first SchemaError, or collects all in `refused`."""
-    work, seen = [root], {root}
+    work, seen = [root], {root, TRUE, FALSE}
     while work:
         goal = work.pop()
         try:
@@ -190,6 +224,8 @@ def check(context: Context, root: Goal, refused: list[SchemaError] | None = None
 def goals_below(context: Context, goal: Goal) -> list[Goal]:
     """The goals one step below `goal`; refuses what cannot be enforced at it."""
     found = form(context, goal)
+    if found in at.WITHOUT_PARTS:
+        return []
     below: list[Goal] = []
     try:
         for text in found.strings:
@@ -209,7 +245,7 @@ def goals_below(context: Context, goal: Goal) -> list[Goal]:
                 below += object_goals(context, members)
     except Refusal as refusal:
         raise SchemaError(place(context, goal), refusal.keyword, refusal.reason) from None
-    return [g for g in below if g and 0 not in g]
+    return below
 
 
 def place(context: Context, goal: Goal) -> str:
@@ -239,18 +275,18 @@ def build(context: Context, goal: Goal) -> Node:
     choices += [n for a in found.numbers if (n := scalars.number_node(a)) is not None]
     known = lambda g: nonempty(context, g)  # noqa: E731
     value = lambda g: value_node(context, g)  # noqa: E731
-    for i, array in enumerate(found.arrays):
+    for array in found.arrays:
         if array is at.FREE_ARRAY:
             choices.append(free_array(context.spacing))
         elif arrays.has_array(context, array, known):
-            key = (context.token, goal, "array", i)
+            key = ("array", next(serial))
             make = lambda array=array, key=key: arrays.array_node(context, array, key, known, value)  # noqa: E731
             choices.append(Seq((arrays.OPEN, Lazy(key, make))))
-    for i, members in enumerate(found.objects):
+    for members in found.objects:
         if members is at.FREE_OBJECT:
             choices.append(free_object(context.spacing))
         elif has_object(context, members, known):
-            key = (context.token, goal, "object", i)
+            key = ("object", next(serial))
             make = lambda members=members, key=key: objects.object_node(context, members, key, known, value)  # noqa: E731
             choices.append(Seq((objects.OPEN, Lazy(key, make))))
     return choices[0] if len(choices) == 1 else Alt(tuple(choices))
@@ -264,7 +300,7 @@ def any_value(spacing: Spacing) -> Node:
         scalar = (scalars.STRING, scalars.NUMBER, scalars.TRUE_TEXT, scalars.FALSE_TEXT, scalars.NULL)
         return Alt((*scalar, free_object(spacing), free_array(spacing)))
 
-    return Lazy(("json value", spacing), make)
+    return Lazy(("json value", id(spacing)), make)
 
 
 @lru_cache(maxsize=64)
