@@ -25,8 +25,8 @@ from gdlib.tokens.bitmask import bitmask_words
 from gdlib.tokens.matcher import Matcher
 from gdlib.tokens.vocabulary import Vocabulary, VocabularyError
 
-SECONDS = 20  # of processor time: far more than any case needs, so that only what has no end fails
-MEGABYTES = 700
+SECONDS = 120  # of processor time, compiling included: only what has no end fails
+MEGABYTES = 1500
 BYTES = Vocabulary([bytes([b]) for b in range(256)] + [b""], [256])
 EOS = 256
 HUGE = 10**9
