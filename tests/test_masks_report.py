@@ -137,17 +137,15 @@ def test_everything_can_be_drawn(engines, within):
 
 
 def test_ratios_are_of_cases_that_both_got_right(engines):
-    table = engines[engines["arm"].isin(["gdlib", "llguidance"])].copy()
-    if "llguidance" not in ARMS:
-        pytest.skip("llguidance is not installed")
-    table.loc[table["arm"] == "llguidance", "ttfm_us"] = table.loc[table["arm"] == "gdlib", "ttfm_us"].to_numpy() * 3
-    paired = table.sort_values([*drawn.CASE, "arm"])
-    theirs, ours = paired["arm"] == "llguidance", paired["arm"] == "gdlib"
-    paired.loc[theirs, "ttfm_us"] = paired.loc[ours, "ttfm_us"].to_numpy() * 3
+    ours = engines[(engines["arm"] == "gdlib") & (engines["outcome"] == "ok")]
+    theirs = ours.assign(arm="llguidance", ttfm_us=ours["ttfm_us"] * 3)
+    paired = pd.concat([ours, theirs], ignore_index=True)
+    them = paired["arm"] == "llguidance"
     assert drawn.over(paired, "llguidance", "ttfm_us").value == pytest.approx(3)
-    paired.loc[theirs & (paired["family"] == "enum"), "outcome"] = "too loose"
-    assert drawn.over(paired, "llguidance", "ttfm_us").n == 6
-    paired.loc[theirs, "outcome"] = "refuses"
+    paired.loc[them & (paired["family"] == "enum"), "outcome"] = "too loose"
+    right = (them & (paired["outcome"] == "ok")).sum()
+    assert 0 < right < len(ours) and drawn.over(paired, "llguidance", "ttfm_us").n == right
+    paired.loc[them, "outcome"] = "refuses"
     assert drawn.over(paired, "llguidance", "ttfm_us") is None
 
 
