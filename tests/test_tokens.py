@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from gdlib.grammar import Grammar
 from gdlib.grammar.nodes import Alt, Seq, byte_class, literal
 from gdlib.grammar.segments import members, text, word
+from gdlib.tokens import forest
 from gdlib.tokens.bitmask import allocate_bitmask, apply_mask, bitmask_to_ids, bitmask_words
 from gdlib.tokens.matcher import Matcher
 from gdlib.tokens.vocabulary import Trie, Vocabulary, VocabularyError
@@ -206,3 +207,23 @@ def test_many_narrow_readings_at_once_have_a_mask():
     vocab = Vocabulary([bytes([b]) for b in range(128)] + [b"Ab1", b"zb", b""], [130])
     matcher = Matcher(grammar, vocab)
     assert set(matcher.allowed_ids()) == {*range(ord("A"), ord("z")), 128}
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ('root ::= [a-z]{2,} "x1"', [b"abx1", b"ab", b"abx", b"x1", b"a"]),
+        ("root ::= [0-9]{3} [0-9]{2}", [b"12345", b"123", b"12", b"1234", b"1", b"123456"]),
+        ("root ::= ([0-9]{2})*", [b"12345", b"123", b"12", b"1"]),
+        ('root ::= .{2,4} "," .*', [b"abc,de", b"ab,cde", b"abcde", b"a"]),
+    ],
+)
+def test_a_loop_whose_exit_begins_like_its_character_loses_no_token(monkeypatch, text, tokens):
+    for name in ("HEAVY", "VISITS", "WORTH"):
+        monkeypatch.setattr(forest, name, 1)
+    vocab = Vocabulary([*tokens, b""], [len(tokens)])
+    matcher = Matcher(Grammar.from_gbnf(text), vocab)
+    for token in (None, 2, 2):
+        if token is not None and not matcher.accept(token):
+            break
+        assert matcher.allowed_ids().tolist() == [i for i in range(len(vocab)) if matcher.copy().accept(i)]
