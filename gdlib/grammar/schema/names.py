@@ -37,12 +37,6 @@ def any_body_dfa() -> Dfa:
     return regular.dfa(ANY_BODY)
 
 
-@lru_cache(maxsize=1)
-def any_name() -> Dfa:
-    """Every member name, quotes included."""
-    return quoted(any_body_dfa())
-
-
 def quoted(bodies: Dfa) -> Dfa:
     """A machine over string bodies with both quotes around it."""
     states, width = bodies.delta.shape
