@@ -66,7 +66,8 @@ def opened(schema: dict | bool, whitespace, order: str, formats: str):
         raise SchemaError("", "schema", f"want an object or a boolean, got {shown(schema)}")
     spacing = spacing_of(whitespace)
     try:
-        context = Context(open_document(schema), formats, order, spacing, disjoint=values.disjoint, prune=values.prune)
+        hooks = {"disjoint": values.disjoint, "prune": values.prune, "apart": values.all_apart}
+        context = Context(open_document(schema), formats, order, spacing, **hooks)
         return context, goal_of(context.document, schema, 0)
     except Refusal as refusal:
         raise SchemaError("", refusal.keyword, refusal.reason) from None

@@ -35,6 +35,8 @@ from gdlib.grammar.schema.atoms import (
 from gdlib.grammar.schema.document import FALSE, TRUE, Goal
 from gdlib.grammar.schema.errors import Refusal
 
+Apart = Callable[[list[Goal]], bool]  # whether no two of the goals share a value
+
 
 def negate_numbers(atom: Numbers, _opposite) -> list[Numbers]:
     if atom.only is not None:
@@ -138,20 +140,45 @@ KINDS = {
 }
 
 
-def negate(form: Form, opposite: Callable[[Goal], Goal]) -> Form:
-    """What the form does not allow; `opposite` negates the goal of a member or an item."""
+def negate(form: Form, opposite: Callable[[Goal], Goal], apart: Apart) -> Form:
+    """What the form does not allow; `opposite` negates the goal of a member or an item, `apart` tells goals apart."""
     if form is ANY:
         return NONE
     if form is NONE:
         return ANY
 
-    return Form(not form.null, BOTH - form.booleans, *(negate_part(form, kind, opposite) for kind in KINDS))
+    return Form(not form.null, BOTH - form.booleans, *(negate_part(form, kind, opposite, apart) for kind in KINDS))
 
 
-def negate_part(form: Form, kind: str, opposite: Callable[[Goal], Goal]) -> tuple:
+def negate_part(form: Form, kind: str, opposite: Callable[[Goal], Goal], apart: Apart) -> tuple:
     """The atoms of one of KINDS that the form does not allow."""
     free, join, split = KINDS[kind]
     left = (free,)
-    for atom in getattr(form, kind):
+    atoms = getattr(form, kind)
+    if kind == "objects" and len(atoms) > 1 and (name := telling(atoms, apart)) is not None:
+        return negate_told_apart(atoms, name, opposite)
+    for atom in atoms:
         left = product(left, tuple(split(atom, opposite)), join)
     return left
+
+
+def telling(atoms: tuple[Objects, ...], apart: Apart) -> str | None:
+    """A member that all atoms require and whose value tells which of them an object can meet."""
+    for name in sorted(frozenset.intersection(*(a.required for a in atoms))):
+        goals = [a.members.get(name) for a in atoms]
+        if all(goals) and apart(goals):
+            return name
+    return None
+
+
+def negate_told_apart(atoms: tuple[Objects, ...], name: str, opposite: Callable[[Goal], Goal]) -> tuple:
+    """What no atom allows, where `name` tells them apart: a value of that member which none of them has, or the value
+    that one has and something else in it broken. As many ways as the atoms have together, not as their product."""
+    found = [Objects(members={name: frozenset().union(*(opposite(a.members[name]) for a in atoms))})]
+    for atom in atoms:
+        own = Objects(members={name: atom.members[name]}, required=frozenset((name,)))
+        another = {name: opposite(atom.members[name])}
+        for way in negate_objects(atom, opposite):
+            if way.members != another and (both := meet_objects(own, way)) is not None:
+                found.append(both)
+    return tuple(found)

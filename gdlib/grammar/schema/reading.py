@@ -63,6 +63,7 @@ class Context:
     # set by the module that knows which goals have a value
     disjoint: object = None
     prune: object = None
+    apart: object = None
 
 
 def form(context: Context, goal: Goal) -> at.Form:
@@ -98,7 +99,8 @@ def signed(context: Context, number: int, track: bool) -> at.Form:
     if number > 0:
         return single(context, number, track)
     inner = single(context, -number, False)
-    return located(context, -number, negate, inner, lambda goal: goal_not(context.document, goal, -number))
+    opposite = lambda goal: goal_not(context.document, goal, -number)  # noqa: E731
+    return located(context, -number, negate, inner, opposite, lambda goals: context.apart(context, goals))
 
 
 def single(context: Context, number: int, track: bool) -> at.Form:
@@ -331,7 +333,8 @@ def exactly_one_of(context: Context, number: int, kind: str, forms: list[at.Form
     for i, part in enumerate(parts):
         for j in overlaps[i]:
             if j not in negated:
-                atoms = negate_part(parts[j], kind, lambda goal: goal_not(context.document, goal, number))
+                opposite = lambda goal: goal_not(context.document, goal, number)  # noqa: E731
+                atoms = negate_part(parts[j], kind, opposite, lambda goals: context.apart(context, goals))
                 negated[j] = at.Form(**{kind: atoms})
             part = context.prune(context, at.meet(part, negated[j]))
         found += getattr(part, kind)

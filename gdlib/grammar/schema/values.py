@@ -147,6 +147,12 @@ def apart(context: Context, a: at.Objects, b: at.Objects) -> bool:
     return False
 
 
+def all_apart(context: Context, goals: list[Goal]) -> bool:
+    """Whether each goal allows a few values, and no two of them the same."""
+    values = [fixed(context, goal) for goal in goals]
+    return all(v is not None for v in values) and sum(map(len, values)) == len(frozenset().union(*values))
+
+
 def fixed(context: Context, goal: Goal) -> frozenset | None:
     """The values a goal allows, where they are a few strings, numbers and constants; None where they are not known."""
     if goal in context.fixed:
