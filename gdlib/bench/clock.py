@@ -11,8 +11,10 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:  # whoever times without a GPU does not pay for torch
+    import torch
 
 
 class CpuClock:
@@ -38,10 +40,13 @@ class CudaClock:
     """The same by CUDA events of the current stream, read after the work is done."""
 
     def __init__(self, parts: int):
+        import torch
+
+        self._cuda = torch.cuda
         self._parts = parts
 
     def start(self) -> None:
-        torch.cuda.synchronize()
+        self._cuda.synchronize()
         self._events = [(-1, self._now())]
 
     def lap(self, part: int) -> None:
@@ -49,16 +54,15 @@ class CudaClock:
 
     def stop(self) -> None:
         self._events.append((-1, self._now()))
-        torch.cuda.synchronize()
+        self._cuda.synchronize()
         self.parts_ns = [0] * self._parts
         for (_, before), (part, after) in zip(self._events, self._events[1:], strict=False):
             if part >= 0:
                 self.parts_ns[part] += int(before.elapsed_time(after) * 1e6)
         self.whole_ns = int(self._events[0][1].elapsed_time(self._events[-1][1]) * 1e6)
 
-    @staticmethod
-    def _now() -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
+    def _now(self) -> torch.cuda.Event:
+        event = self._cuda.Event(enable_timing=True)
         event.record()
         return event
 
