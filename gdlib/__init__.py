@@ -13,8 +13,10 @@ _HOME = {
     "Matcher": "gdlib.tokens.matcher",
     "Generation": "gdlib.decoding",
     "GrammarLogitsProcessor": "gdlib.decoding.processor",
+    "generate": "gdlib.decoding.generate",
+    "Drafted": "gdlib.decoding.drafted",
 }
-__all__ = ["Generation", "Grammar", "GrammarLogitsProcessor", "Matcher", "Vocabulary"]
+__all__ = ["Drafted", "Generation", "Grammar", "GrammarLogitsProcessor", "Matcher", "Vocabulary", "generate"]
 
 
 def __getattr__(name: str):

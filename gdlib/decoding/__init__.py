@@ -1,7 +1,8 @@
-"""The loops: free, healing, guided (ours) and dense (the usual way).
+"""The loops: free, healing, guided (ours), dense (the usual way), speculative (drafted) and jump (unverified).
 
-Every loop is a plain function over a model, prompt ids and a limit. Each takes an optional `lap`, called with the
-number of the part of the step that has just ended, so that one loop serves both for use and for measurement.
+Every loop is a plain function over a model, prompt ids and a limit. Those that go one token a step take an optional
+`lap`, called with the number of the part of the step that has just ended, so that one loop serves both for use and for
+measurement.
 """
 
 from __future__ import annotations
@@ -41,12 +42,18 @@ class Generation:
     """ids: what was generated, the eos included where there is one; stop: "eos" or "length".
 
     report: counts of this run, `tokens`, `forwards`, and for guided decoding how many steps needed a mask and how
-    many had a single legal token.
+    many had a single legal token; see `speculative` for what drafting adds. text: the ids as text, without the eos,
+    where a vocabulary was given. trace and rejected: where asked for, (token, its source or "model", number of the
+    forward) of every emitted token, and (token, source, number of the forward, index in `ids` it stood for) of every
+    draft row that was refused.
     """
 
     ids: list[int]
     stop: str
-    report: dict[str, int] = field(default_factory=dict)
+    report: dict = field(default_factory=dict)
+    text: str = ""
+    trace: list[tuple[int, str, int]] = field(default_factory=list, repr=False)
+    rejected: list[tuple[int, str, int, int]] = field(default_factory=list, repr=False)
 
 
 def decode(

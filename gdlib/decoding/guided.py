@@ -5,11 +5,12 @@ step. `guided` does less. Where one token alone is legal, nothing is chosen. Els
 first and the mask is built only where that choice is illegal. Greedily this changes nothing: a legal argmax of
 all logits is the argmax of the legal ones. Under temperature it changes nothing either: with p the model's distribution
 and Z the mass of the legal tokens, a legal token x comes out with probability p(x) + (1 - Z) p(x) / Z = p(x) / Z.
+Where top-k or top-p cut the distribution this no longer holds: what they leave depends on the mask, which goes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -27,6 +28,8 @@ def guided(
     *,
     temperature: float = 0.0,
     generator: torch.Generator | None = None,
+    top_k: int = 0,
+    top_p: float = 1.0,
     skip_forced: bool = True,
     lap: Lap = None,
 ) -> Generation:
@@ -35,37 +38,59 @@ def guided(
     skip_forced=False looks at the model's choice even where one token alone is legal (to measure what skipping saves).
     """
     matcher.reset()
-    masked = forced = 0
+    counts = {"masked": 0, "forced": 0}
+    mask_first = temperature > 0 and (top_k > 0 or top_p < 1)
 
-    def choose(logits: torch.Tensor) -> int:
-        nonlocal masked, forced
-        token = matcher.only_token() if skip_forced else -1
-        if token >= 0:
-            forced += 1
-            matcher.accept(token)
-        else:
-            token = pick(logits, temperature, generator)
-            if lap:
-                lap(SELECT)
-            if not matcher.accept(token):
-                masked += 1
-                row = matcher.mask()
-                if lap:
-                    lap(MASK_BUILD)
-                apply_mask(logits, torch.from_numpy(row))
-                if lap:
-                    lap(MASK_APPLY)
-                token = pick(logits, temperature, generator)
-                if lap:
-                    lap(SELECT)
-                _accept_masked(matcher, token)
+    def draw(logits: torch.Tensor) -> int:
+        token = pick(logits, temperature, generator, top_k, top_p)
         if lap:
-            lap(STATE_UPDATE)
+            lap(SELECT)
         return token
 
+    def choose(logits: torch.Tensor) -> int:
+        return choose_legal(logits, matcher, draw, counts, mask_first=mask_first, skip_forced=skip_forced, lap=lap)
+
     generation = decode(model, prompt_ids, matcher.vocab.eos_ids, max_tokens, choose, lap)
-    generation.report.update(masked=masked, forced=forced)
+    generation.report.update(counts)
     return generation
+
+
+def choose_legal(
+    logits: torch.Tensor,
+    matcher: Matcher,
+    draw: Callable[[torch.Tensor], int],
+    counts: dict[str, int],
+    *,
+    mask_first: bool = False,
+    skip_forced: bool = True,
+    lap: Lap = None,
+) -> int:
+    """A legal token, accepted by the matcher: the only one there is, else what `draw` takes from the logits.
+
+    logits: float[V], masked in place where `draw` took an illegal token of them, or before that with mask_first.
+    counts: "forced" and "masked" are counted up. DecodingError where no token is legal.
+    """
+    token = matcher.only_token() if skip_forced else -1
+    if token >= 0:
+        counts["forced"] += 1
+        matcher.accept(token)
+    else:
+        token = -1 if mask_first else draw(logits)
+        if mask_first or not matcher.accept(token):
+            counts["masked"] += 1
+            row = matcher.mask()
+            if lap:
+                lap(MASK_BUILD)
+            if not row.any():  # sampling from nothing would fail with a riddle
+                _accept_masked(matcher, -1)
+            apply_mask(logits, torch.from_numpy(row))
+            if lap:
+                lap(MASK_APPLY)
+            token = draw(logits)
+            _accept_masked(matcher, token)
+    if lap:
+        lap(STATE_UPDATE)
+    return token
 
 
 def dense(

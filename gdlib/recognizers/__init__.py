@@ -118,8 +118,24 @@ class Recognizer:
             return np.zeros(256, bool)
         return np.unpackbits(self.arena.first[config].view(np.uint8), bitorder="little").astype(bool)
 
-    def forced(self, config: int, limit: int) -> tuple[bytes, int]:
-        """The bytes that alone are legal from here, at most `limit`, and the configuration behind them."""
+    def forced(self, config: int, limit: int, through_end: bool = False) -> tuple[bytes, int]:
+        """The bytes that alone are legal from here, at most `limit`, and the configuration behind them.
+
+        The run stops where the text may end; with `through_end` it goes on there if it can go on by one byte alone.
+        """
+        text = b""
+        while True:
+            more, config = self._forced(config, limit - len(text))
+            text += more
+            if not through_end or len(text) == limit or not self.accepting(config):
+                return text, config
+            follows = np.flatnonzero(self.first_bytes(config))
+            if len(follows) != 1:
+                return text, config
+            text += bytes(follows.tolist())
+            config = self.step(config, int(follows[0]))
+
+    def _forced(self, config: int, limit: int) -> tuple[bytes, int]:
         out = np.empty(limit, np.uint8)
         text = b""
         with self.arena.lock:

@@ -15,6 +15,7 @@ from gdlib.recognizers import Recognizer, next_arena
 from gdlib.recognizers import machine as m
 from gdlib.recognizers.arena import Arena, ArenaFull, LimitError
 from gdlib.tokens.bitmask import bitmask_to_ids, bitmask_words
+from gdlib.tokens.canonical import span_store
 from gdlib.tokens.masks import mask_store
 from gdlib.tokens.vocabulary import Vocabulary
 
@@ -46,6 +47,7 @@ class Matcher:
         self._conf = recognizer.arena.conf
         self._store = mask_store(self.vocab, recognizer.arena)
         self._kept, self._targets = self._store.kept, self._store.targets
+        self._spans = span_store(self.vocab, recognizer.arena)
 
     def reset(self) -> None:
         self.state = self._recognizer.start
@@ -137,6 +139,17 @@ class Matcher:
         if self.state == ENDED or limit <= 0:
             return b""
         return self._settled(lambda: self._recognizer.forced(self.state, limit)[0])
+
+    def forced_tokens(self, context_ids: Sequence[int], limit: int = 24) -> list[int]:
+        """The forced bytes in the tokens that the tokenizer would write behind `context_ids`, at most `limit` of them.
+
+        context_ids: the text so far, prompt included (the last few tokens are enough). Held back is every token from
+        the first place on where some legal token would take what is left of the forced bytes and more: a model may
+        write that one instead (see canonical.py).
+        """
+        if self.state == ENDED or limit <= 0:
+            return []
+        return list(self._settled(lambda: self._spans.span(self._recognizer, self.state, context_ids, limit)).tokens)
 
     def _target(self, token_id: int) -> int:
         if self.state == ENDED or not 0 <= token_id < self._size:

@@ -7,7 +7,7 @@ A tokenizer's strings are not its bytes: byte-level BPE writes a space as `Ġ`, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
@@ -80,6 +80,8 @@ class Vocabulary:
     def __init__(self, tokens: Sequence[bytes], eos_ids: Sequence[int]):
         self.spare_rows: list[np.ndarray] = []  # memory of masks that nobody holds any more
         self.stores: WeakKeyDictionary = WeakKeyDictionary()  # tokens/masks.py: arena -> masks of configurations
+        self.spans: WeakKeyDictionary = WeakKeyDictionary()  # tokens/canonical.py: arena -> forced spans
+        self.encode: Callable[[str], list[int]] | None = None  # a text in the tokenizer's own way, no special tokens
         self.tokens = [bytes(t) for t in tokens]
         self.eos_ids = tuple(int(i) for i in eos_ids)
         if not any(self.tokens):
@@ -111,6 +113,21 @@ class Vocabulary:
             tokens[i] = b""
         return tokens
 
+    @cached_property
+    def first_ids(self) -> dict[bytes, int]:
+        """The lowest id that writes these bytes."""
+        return {text: i for i, text in reversed(list(enumerate(self.written))) if text}
+
+    @cached_property
+    def ordered(self) -> list[bytes]:
+        """What tokens write, each once, in the order of bytes."""
+        return sorted(self.first_ids)
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, self.first_ids), default=0)
+
     def decode(self, ids: Sequence[int]) -> bytes:
         """The bytes of the ids; one past the vocabulary's end (a padded head has such) stands for none."""
         size = len(self.tokens)
@@ -134,7 +151,9 @@ class Vocabulary:
                 continue
         for index in specials.values():
             tokens[index] = b""
-        return cls(tokens, [specials[eos]])
+        vocab = cls(tokens, [specials[eos]])
+        vocab.encode = encoding.encode_ordinary
+        return vocab
 
     @classmethod
     def from_characters(cls, characters: str) -> Vocabulary:
@@ -174,7 +193,9 @@ class Vocabulary:
                     raise VocabularyError(f"token {index} {name!r} has {missing}, no byte of byte-level BPE") from None
         if tokenizer.eos_token_id is None:
             raise VocabularyError("the tokenizer declares no eos token; build Vocabulary(tokens, eos_ids) by hand")
-        return cls(tokens, [tokenizer.eos_token_id])
+        vocab = cls(tokens, [tokenizer.eos_token_id])
+        vocab.encode = lambda text: backend.encode(text, add_special_tokens=False).ids
+        return vocab
 
 
 def _byte_level_alphabet() -> dict[str, int]:

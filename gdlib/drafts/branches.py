@@ -1,0 +1,87 @@
+"""Drafts of every way on where the grammar leaves few: enum values, booleans, a comma or a close, a further record or
+the end, and out of a string or a number what must follow it.
+
+Ways are told apart by bytes and proposed in tokens: a way is followed byte by byte until its first token is settled,
+so `a` of `"active"` and `"archived"` is no draft, and both tokenisations of a boundary (`"}` or `"},`) are.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from gdlib.drafts.walker import OUTSIDE, Walker
+from gdlib.grammar.nodes import Grammar
+from gdlib.tokens.vocabulary import Vocabulary
+
+TRIES = 32  # texts that are followed to find the ways
+LEAST = 0.06  # share of the ways on below which no more are looked for
+
+
+class BranchSource:
+    """Proposes up to `ways` paths, likeliest first by what the text did at the same place before."""
+
+    name = "branches"
+
+    def __init__(self, grammar: Grammar, vocab: Vocabulary, ways: int = 8, armed: bool = False):
+        self.walker, self.most, self.armed = Walker(grammar, vocab), ways, armed
+
+    def begin(self, prompt_ids: Sequence[int]) -> None:
+        self.walker.begin(prompt_ids)
+        if self.armed:
+            self.walker.arm()
+
+    def commit(self, ids: Sequence[int]) -> None:
+        self.walker.commit(ids)
+
+    def propose(self, ahead: Sequence[int], room: int) -> list[Sequence[int]]:
+        """Paths that begin with what is forced here, so that they also stand without another source."""
+        walker = self.walker
+        state, tail = walker.after(ahead)
+        if state == OUTSIDE or room <= 0:
+            return []
+        return walker.tried(lambda: self._paths(state, tail, room), [])
+
+    def _paths(self, state: int, tail: list[int], room: int) -> list[Sequence[int]]:
+        walker = self.walker
+        span = walker.span(state, tail)
+        if not (span.natural or self.armed):
+            return []
+        start = walker.likely(state, span)
+        ways = []
+        if walker.recognizer.accepting(state) and walker.vocab.eos_ids:
+            ways.append((walker.share(state, walker.vocab.eos_ids[0], 0.5), walker.vocab.eos_ids[:1]))
+        if start and (ways or len(start) >= room):
+            ways.append((walker.share(state, start[0], 0.5), start))
+        if len(start) < room and not ways:
+            here = walker.along(state, start)
+            found = self._ways(here, [*tail, *start])
+            ways += [(walker.share(here, way[0], share), (*start, *way)) for share, way in found]
+        elif not start:
+            ways += [(walker.share(state, way[0], share), way) for share, way in self._ways(state, tail)]
+        ways.sort(key=lambda way: -way[0])
+        return [path[:room] for _, path in ways[: self.most]]
+
+    def _ways(self, state: int, tail: list[int]) -> list[tuple[float, tuple[int, ...]]]:
+        """(share, tokens) of the ways on at a configuration where nothing settled is forced."""
+        walker, found, serial, tries = self.walker, [], 0, 0
+        heap = [(-1.0, serial, b"", state)]
+        while heap and len(found) < self.most and tries < TRIES:
+            share, _, text, config = heapq.heappop(heap)
+            tries += 1
+            if found and -share < LEAST:
+                break
+            span = walker.span(config, tail, text)
+            if not (span.natural or self.armed):
+                continue
+            if text and span.tokens:
+                found.append((-share, walker.likely(state, span)))
+                continue
+            inside, choices = walker.ways(span.end, self.most)
+            whole = span.tokens + span.tail
+            if whole and (inside or not choices or walker.recognizer.accepting(span.end)):
+                found.append((-share, whole))
+            for byte, behind, part in choices:
+                serial += 1
+                heapq.heappush(heap, (share * part, serial, span.text + bytes([byte]), behind))
+        return found

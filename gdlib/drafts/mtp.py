@@ -1,0 +1,34 @@
+"""Drafts of the model itself: a head that predicts several tokens at once, where the model has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gdlib.drafts import DraftError
+
+
+class MTPSource:
+    """model: has `mtp_depth`, how many tokens its head predicts, and `mtp(ahead, room)`, those behind `ahead`.
+
+    The model follows its own text, so there is nothing to commit. Raises DraftError for a model without such a head.
+    """
+
+    name = "mtp"
+
+    def __init__(self, model):
+        if not getattr(model, "mtp_depth", 0) or not hasattr(model, "mtp"):
+            inner = type(getattr(model, "model", model)).__name__
+            raise DraftError(f"{inner} has no multi-token head: leave 'mtp' out of the draft sources")
+        self.model = model
+
+    def begin(self, prompt_ids: Sequence[int]) -> None:
+        """Nothing to do: the model reads the prompt."""
+
+    def commit(self, ids: Sequence[int]) -> None:
+        """Nothing to do: the model reads what is kept."""
+
+    def propose(self, ahead: Sequence[int], room: int) -> list[Sequence[int]]:
+        """One path of at most `mtp_depth` tokens; how far behind its own text it can look is the model's business."""
+        room = min(room, self.model.mtp_depth)
+        path = self.model.mtp(ahead, room) if room > 0 else []
+        return [path[:room]] if len(path) else []
