@@ -179,7 +179,7 @@ class Costs:
         self._draw()
 
     @classmethod
-    def measure(cls, model, widths: Sequence[int] = WIDTHS, times: int = 2) -> Costs:
+    def measure(cls, model, widths: Sequence[int] = WIDTHS, times: int = 1) -> Costs:
         """Time forwards of these widths behind what the model has read (the least of `times`), and discard them.
 
         Widths that do not fit the context are left out; where nothing does, every row is taken to cost a whole forward.
