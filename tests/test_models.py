@@ -127,6 +127,18 @@ def test_a_folder_whose_weights_are_cut_is_named(tiny, tmp_path):
         hf._from_pretrained(str(tmp_path), AutoModelForCausalLM)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_few_rows_are_the_same_rows(bias):
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(48, 80, bias=bias)
+    quick = hf.FewRows(48, 80, bias=bias)
+    quick.load_state_dict(plain.state_dict())
+    for shape in [(48,), (1, 1, 48), (1, 2, 48), (3, 4, 48), (hf.FewRows.most + 1, 48), (0, 48)]:
+        rows = torch.randn(shape)
+        torch.testing.assert_close(quick(rows), plain(rows))
+        assert quick(rows).is_contiguous()
+
+
 def test_gguf_files_that_are_wrong(tmp_path):
     with pytest.raises(hf.ModelError, match=r"absent.gguf: no such file"):
         hf.load(str(tmp_path / "absent.gguf"))
