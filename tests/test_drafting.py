@@ -170,7 +170,7 @@ def test_drafted_arms_draft_and_plain_ones_do_not(table):
     proposed = table[[name for name in table if name.startswith("proposed_")]].sum(axis=1)
     accepted = table[[name for name in table if name.startswith("accepted_")]].sum(axis=1)
     ours = table["arm"].isin(ARMS)
-    assert (proposed == table["rows"])[ours].all() and (accepted <= proposed).all()
+    assert (proposed <= table["rows"])[ours].all() and (accepted <= proposed).all()
     assert table[table["arm"] == "all sources, all rows"]["rows"].gt(0).all()
     drafted = table[table["arm"] == "constrained, all sources"]
     assert (drafted["forwards"] <= drafted["tokens"]).all()

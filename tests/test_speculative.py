@@ -14,9 +14,10 @@ from gdlib.decoding import DecodingError
 from gdlib.decoding.free import free
 from gdlib.decoding.guided import guided
 from gdlib.decoding.jump import jump
-from gdlib.decoding.speculative import speculative
+from gdlib.decoding.speculative import _count, speculative
 from gdlib.drafts import DraftError
 from gdlib.drafts.gate import AllRows, ColibriGuard, CostGate, Costs, ReArming
+from gdlib.drafts.tree import ROOT, Tree
 from gdlib.grammar import Grammar
 from gdlib.models.oracle import Oracle
 from gdlib.tokens.matcher import Matcher
@@ -63,7 +64,8 @@ def check_report(generation, sources):
     report = generation.report
     assert report["tokens"] == len(generation.ids) == report["accepted"] + report["bonus"]
     assert report["bonus"] <= report["forwards"] <= report["tokens"] or not generation.ids
-    assert report["rows"] == sum(s["proposed"] for s in report["sources"].values())
+    proposed = sum(s["proposed"] for s in report["sources"].values())
+    assert report["rows"] == proposed if len(sources) == 1 else report["rows"] >= proposed
     assert report["accepted"] == sum(s["accepted"] for s in report["sources"].values())
     assert all(0 <= s["accepted"] <= s["proposed"] for s in report["sources"].values())
     assert set(report["sources"]) == {source.name for source in sources}
@@ -437,3 +439,15 @@ def test_jumping_stops_at_an_eos(monkeypatch):
     out = jump(letters(), [0], Matcher(grammar, CHARS), 9)
     assert CHARS.decode(out.ids) == b"ab" and out.stop == "eos" and out.ids[-1] == CHARS.eos_ids[0]
     assert out.report["jumped"] == 0
+
+
+def test_rows_behind_another_sources_wrong_guess_are_not_held_against_a_source():
+    tree = Tree()
+    branch = tree.add(ROOT, [1], "branches", 9)
+    tree.add(branch, [2, 3], "grammar", 9)  # behind the branch that loses
+    right = tree.add(ROOT, [4], "branches", 9)
+    tree.add(right, [5, 6, 7], "grammar", 9)  # its second token is refused, so the third counts against it as well
+    counts = {name: {"proposed": 0, "accepted": 0} for name in ("grammar", "branches")}
+    _count(counts, tree, [right, right + 1])
+    assert counts["branches"] == {"proposed": 2, "accepted": 1}
+    assert counts["grammar"] == {"proposed": 3, "accepted": 1}

@@ -58,8 +58,8 @@ def speculative(
     The report: tokens; forwards (the prompt's among them); tokens_per_forward; seconds, and draft_seconds of them for
     growing trees; tokens_per_s; rows (draft rows that were verified); accepted and bonus (tokens = accepted + bonus, a
     forward gives at most one bonus token, which nobody drafted); sources: name -> {proposed, accepted}, of rows that
-    were verified; stop; with a matcher also masked and forced, as `guided` counts them. Measuring a CostGate's costs,
-    once a model, is not in seconds.
+    were verified and are not behind another source's refused row; stop; with a matcher also masked and forced, as
+    `guided` counts them. Measuring a CostGate's costs, once a model, is not in seconds.
 
     Raises ValueError for a prompt that leaves no room or a parameter out of range, DraftError for a model that cannot
     verify drafts, and what `guided` and the model raise.
@@ -74,7 +74,7 @@ def speculative(
     legal = {"masked": 0, "forced": 0} if matcher is not None else {}
     chooser = _chooser(matcher, legal, temperature, top_k, top_p, generator)
     out = Generation([], "length")
-    ids, tree, forwards, bonus = out.ids, Tree(), 0, 0
+    ids, tree, forwards, bonus, drafted = out.ids, Tree(), 0, 0, 0
     counts = {source.name: {"proposed": 0, "accepted": 0} for source in sources}
     draft_seconds = 0.0
 
@@ -110,6 +110,7 @@ def speculative(
             gate.learn(tree, frozenset(path))
             gate.saw(new)
             _count(counts, tree, path)
+            drafted += len(tree)
         for source in sources:
             source.commit(new)
         if trace:
@@ -128,7 +129,7 @@ def speculative(
         "seconds": seconds,
         "draft_seconds": draft_seconds,
         "tokens_per_s": len(ids) / seconds,
-        "rows": sum(count["proposed"] for count in counts.values()),
+        "rows": drafted,
         "accepted": len(ids) - bonus,
         "bonus": bonus,
         "sources": counts,
@@ -179,10 +180,14 @@ def _chooser(
 
 
 def _count(counts: dict[str, dict[str, int]], tree: Tree, path: list[int]) -> None:
-    for source in tree.sources:
-        counts[source]["proposed"] += 1
-    for node in path:
-        counts[tree.sources[node]]["accepted"] += 1
+    accepted, refused = set(path), {}  # node -> the source of the row that was refused on the way to it
+    for node, (parent, source) in enumerate(zip(tree.parents, tree.sources, strict=True)):
+        if node not in accepted:
+            refused[node] = refused.get(parent, source)
+        # a span behind another source's wrong guess had no chance, and says nothing of its own source
+        if node in accepted or refused[node] == source:
+            counts[source]["proposed"] += 1
+            counts[source]["accepted"] += node in accepted
 
 
 def _trace(out: Generation, tree: Tree, new: list[int], path: list[int], forward: int) -> None:
