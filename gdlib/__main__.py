@@ -32,6 +32,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
+        _check_utf8(options)
         return options.run(options)
     except KeyboardInterrupt:
         return 130
@@ -43,6 +44,17 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
         return 2
+
+
+def _check_utf8(options) -> None:
+    """InputError where an argument held bytes that are no UTF-8; Python hands them on as surrogates."""
+    for name in ("prompt", "text", "regex"):
+        value = getattr(options, name, None) or ""
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            byte, at = ord(value[error.start]) - 0xDC00, len(value[: error.start].encode())
+            raise InputError(f"--{name}: not UTF-8 (byte {byte:#04x} at {at})") from error
 
 
 def _expected() -> tuple[type[Exception], ...]:
@@ -86,10 +98,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=0, help="of the sampler (default: 0)")
     command.add_argument("--json", action="store_true", help="one JSON object on one line instead of text and report")
 
-    command = commands.add_parser("forced", help="show the forced spans of a text under a grammar")
+    command = commands.add_parser(
+        "forced",
+        help="show the forced spans of a text under a grammar",
+        description="Show the bytes of a text that the grammar leaves no choice but, and its tokens. The first byte of "
+        "a sentence counts as open even where the grammar admits no other: drafts wait for the text to begin one.",
+    )
     command.set_defaults(run=forced)
     _grammar_options(command, required=True)
-    command.add_argument("--text", help="the text (default: standard input)")
+    command.add_argument("--text", help="the text (default: standard input, less one newline at its end)")
     command.add_argument("--model", default=SMOLLM2, help="whose tokens to show (default: %(default)s)")
 
     command = commands.add_parser("mask", help="show what may come next behind a text")
@@ -147,49 +164,96 @@ def _grammar(options):
 
 
 def _read(path: str) -> str:
+    named = "standard input" if path == "-" else path
     try:
         if path == "-":
             return sys.stdin.buffer.read().decode()
         return Path(path).read_bytes().decode()
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+        raise InputError(f"{named}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 (byte {error.object[error.start]:#04x} at {error.start})") from error
+        raise InputError(f"{named}: not UTF-8 (byte {error.object[error.start]:#04x} at {error.start})") from error
 
 
 def _quiet_transformers() -> None:
+    """No progress bars, and no log of the hub's retries: what fails is said once, by the error."""
+    from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging
 
+    hub_logging.set_verbosity_error()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
 
 
+def _check_generate(options) -> None:
+    """InputError for options out of range or that do not fit together, as far as that shows without a model."""
+    from gdlib.drafts import MAX_DRAFT
+
+    if options.constrain and not _has_grammar(options):
+        raise InputError("--constrain needs a grammar: give --grammar, --schema or --regex")
+    for fits, flag, value, wanted in (
+        (options.max_tokens >= 1, "--max-tokens", options.max_tokens, "at least 1"),
+        (1 <= options.draft_cap <= MAX_DRAFT, "--draft-cap", options.draft_cap, f"want 1 to {MAX_DRAFT}"),
+        (0 <= options.temperature < float("inf"), "--temperature", options.temperature, "want 0 (greedy) or more"),
+        (options.top_k >= 0, "--top-k", options.top_k, "want 0 (all tokens) or how many to keep"),
+        (0 < options.top_p <= 1, "--top-p", options.top_p, "want more than 0, at most 1 (all tokens)"),
+        (-(2**63) <= options.seed < 2**64, "--seed", options.seed, "want a number of 64 bits"),
+    ):
+        if not fits:
+            raise InputError(f"{flag} {value}: {wanted}")
+
+
+def _has_grammar(options) -> bool:
+    return any(given is not None for given in (options.grammar, options.schema, options.regex))
+
+
+def _sources(options) -> list[str]:
+    """The names in --sources. InputError for one that there is not, that comes twice, or that lacks its grammar."""
+    from gdlib.drafts import SOURCES
+
+    names = [name.strip() for name in options.sources.split(",") if name.strip()]
+    names = [] if names == ["none"] else names
+    for name in names:
+        if name not in SOURCES:
+            raise InputError(f"--sources: no draft source {name!r}; there is {', '.join(SOURCES)}, or none")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--sources: {name!r} is given twice")
+        if name in ("grammar", "branches") and not _has_grammar(options):
+            raise InputError(f"--sources: {name!r} reads a grammar, and none was given")
+    return names
+
+
+def _device(name: str):
+    """The torch device that --device names. InputError where it is not here."""
+    import torch
+
+    from gdlib.models import pick_device
+
+    try:
+        device = pick_device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        count = torch.cuda.device_count()
+        raise InputError(f"--device: no {name!r} here (CUDA devices: {count}); want auto, cpu, cuda or cuda:N")
+    return device
+
+
 def generate(options) -> int:
-    grammar = _grammar(options)
-    given = {}
-    if options.sources is not None:
-        from gdlib.drafts import SOURCES
-
-        names = [name.strip() for name in options.sources.split(",") if name.strip()]
-        given["drafts"] = [] if names == ["none"] else names
-        for name in given["drafts"]:
-            if name not in SOURCES:
-                raise InputError(f"--sources: no draft source {name!r}; there is {', '.join(SOURCES)}, or none")
+    _check_generate(options)
+    given = {} if options.sources is None else {"drafts": _sources(options)}
     prompt = options.prompt if options.prompt is not None else _read(options.prompt_file)
-
-    if options.max_tokens < 1:
-        raise InputError(f"--max-tokens {options.max_tokens}: at least 1")
+    if not prompt:
+        raise InputError("the prompt is empty: give --prompt or --prompt-file a text to continue")
+    grammar = _grammar(options)
+    device = _device(options.device)
 
     from gdlib.decoding.generate import generate
-    from gdlib.models import pick_device
     from gdlib.models.hf import CausalModel, load
     from gdlib.tokens.vocabulary import Vocabulary
 
     _quiet_transformers()
-    try:
-        device = pick_device(options.device)
-    except RuntimeError as error:
-        raise InputError(f"--device: {error}") from error
     transformer, tokenizer = load(options.model, device)
     vocab = Vocabulary.from_hf(tokenizer)
     prompt_ids = _prompt_ids(tokenizer, prompt, options.chat)
@@ -228,7 +292,7 @@ def _prompt_ids(tokenizer, prompt: str, chat: bool) -> list[int]:
         return chat_ids(tokenizer, [{"role": "user", "content": prompt}])
     ids = list(tokenizer(prompt)["input_ids"])
     if not ids:
-        raise InputError("the prompt is empty: give at least one token to continue")
+        raise InputError("the prompt is empty: no token of the model writes it")
     return ids
 
 
@@ -267,7 +331,12 @@ def report_lines(report: dict) -> list[str]:
         lines.append(f"{name}: {share} ({accepted}/{proposed} {'forced ' if name == 'grammar' else ''}drafts)")
     tokens, forwards = report["tokens"], report["forwards"]
     each, speed = report["tokens_per_forward"], report["tokens_per_s"]
-    return [*lines, f"{tokens} tokens, {forwards} forwards, {each:.2f} tokens per forward, {speed:.1f} tok/s"]
+    counts = f"{_counted(tokens, 'token')}, {_counted(forwards, 'forward')}"
+    return [*lines, f"{counts}, {each:.2f} tokens per forward, {speed:.1f} tok/s"]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _vocabulary(name: str):
@@ -280,7 +349,7 @@ def _vocabulary(name: str):
 
 def forced(options) -> int:
     grammar = _grammar(options)
-    text = options.text if options.text is not None else _read("-")
+    text = options.text if options.text is not None else _read("-").removesuffix("\n")  # echo ends with one
     if not text:
         raise InputError("the text is empty: give --text or write to standard input")
     from gdlib.bench.drafting import forced_bytes
@@ -294,9 +363,32 @@ def forced(options) -> int:
     _write(show_forced([*pieces, rest] if rest else pieces, flags, colour) + "\n")
     whole, count = [bool(f.all()) for f in flags[: len(pieces)]], sum(int(f.sum()) for f in flags)
     size = len(text.encode())
-    tokens = f"{sum(whole)} of {len(whole)} tokens ({100 * sum(whole) / max(len(whole), 1):.1f}%)"
-    print(f"forced: {count} of {size} bytes ({100 * count / size:.1f}%), {tokens}")
+    tokens = f"{sum(whole)} of {_counted(len(whole), 'token')} ({100 * sum(whole) / max(len(whole), 1):.1f}%)"
+    print(f"forced: {count} of {_counted(size, 'byte')} ({100 * count / size:.1f}%), {tokens}")
+    left = _leaves(grammar, text.encode())
+    if left:
+        print(left)
     return 0
+
+
+def _leaves(grammar, text: bytes) -> str:
+    """Where the text, read from the grammar's start, first does not conform, and begins anew; "" where it conforms."""
+    by_bytes = _byte_matcher(grammar)
+    leaves = next((at for at, byte in enumerate(text) if not by_bytes.accept(byte)), None)
+    if leaves is None:
+        return ""
+    by_bytes.reset()
+    back = next((at for at in range(leaves, len(text)) if by_bytes.accept(text[at])), None)
+    found = f"leaves the grammar at byte {leaves} ({text[leaves : leaves + 1]!r})"
+    return found if back is None else f"{found}, begins it anew at byte {back}"
+
+
+def _byte_matcher(grammar):
+    """A Matcher whose tokens are the 256 bytes, in order, and an eos."""
+    from gdlib.tokens.matcher import Matcher
+    from gdlib.tokens.vocabulary import Vocabulary
+
+    return Matcher(grammar, Vocabulary([bytes([b]) for b in range(256)] + [b""], [256]))
 
 
 def show_forced(pieces: list[bytes], flags, colour: bool) -> str:
@@ -319,13 +411,16 @@ def show_forced(pieces: list[bytes], flags, colour: bool) -> str:
 
 
 def mask(options) -> int:
+    if options.show < 0:
+        raise InputError(f"--show {options.show}: want 0 or more")
     grammar = _grammar(options)
     from gdlib.tokens.canonical import tokenize_after
     from gdlib.tokens.matcher import Matcher
-    from gdlib.tokens.vocabulary import Vocabulary
 
     written = options.text.encode()
-    by_bytes = Matcher(grammar, Vocabulary([bytes([b]) for b in range(256)] + [b""], [256]))
+    by_bytes = _byte_matcher(grammar)
+    if not len(by_bytes.allowed_ids()):
+        raise InputError(f"{options.grammar or options.schema or '--regex'}: the grammar admits no text at all")
     for at, byte in enumerate(written):
         if not by_bytes.accept(byte):
             before = written[:at].decode(errors="replace")
@@ -342,14 +437,27 @@ def mask(options) -> int:
     print(
         f"allowed: {len(allowed)} of {len(vocab)} tokens; the text may {'' if matcher.can_stop() else 'not '}end here"
     )
-    for token in allowed[: max(options.show, 0)]:
+    for token in allowed[: options.show]:
         print(f"{token:>7}  {'eos' if token in vocab.eos_ids else ascii(vocab.tokens[token])[1:]}")
     if len(allowed) > options.show:
-        print(f"    ...  {len(allowed) - max(options.show, 0)} more")
-    span, drafts = matcher.forced_bytes(limit=256), matcher.forced_tokens(ids)
-    shown = BORDER.join(vocab.decode([token]).decode(errors="replace") for token in drafts)
-    _write(f"forced: {len(span)} bytes {ascii(span)[1:]}, drafted as {len(drafts)} tokens {shown}".rstrip() + "\n")
+        print(f"    ...  {len(allowed) - options.show} more")
+    span = matcher.forced_bytes(limit=256)
+    if span:
+        drafts = _drafted(vocab, ids, span, matcher.forced_tokens(ids))
+        _write(f"forced: {_counted(len(span), 'byte')} {ascii(span)[1:]}, {drafts}\n")
     return 0
+
+
+def _drafted(vocab, ids: list[int], span: bytes, drafts: list[int]) -> str:
+    """The tokens that forced bytes are drafted as, or why there is none."""
+    from gdlib.tokens.canonical import tokenize_after, whole_characters
+
+    if drafts:
+        shown = BORDER.join(vocab.decode([token]).decode(errors="replace") for token in drafts)
+        return f"drafted as {_counted(len(drafts), 'token')} {shown}".rstrip()
+    if tokenize_after(vocab, ids, span):
+        return "held back: a longer token may swallow them"
+    return "held back: no token writes them" if whole_characters(span) else "held back: no whole character is forced"
 
 
 def fetch(options) -> int:

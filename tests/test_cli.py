@@ -1,6 +1,8 @@
 """python -m gdlib: what it prints, and that bad input is one line on stderr and exit status 2."""
 
+import io
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from gdlib import Grammar
-from gdlib.__main__ import FORCED, PLAIN, main, report_lines, show_forced
+from gdlib.__main__ import FORCED, PLAIN, _quiet_transformers, main, report_lines, show_forced
 from gdlib.bench.drafting import forced_bytes
 from gdlib.models.hf import load_tokenizer
 
@@ -117,6 +119,11 @@ def test_nothing_drafted_is_none_and_no_share():
     ]
 
 
+def test_one_is_no_plural():
+    report = {"tokens": 1, "forwards": 1, "tokens_per_forward": 1.0, "tokens_per_s": 9.0}
+    assert report_lines(report) == ["1 token, 1 forward, 1.00 tokens per forward, 9.0 tok/s"]
+
+
 def test_a_prompt_from_a_file_and_as_a_chat(capsys, model, tmp_path):
     path = tmp_path / "prompt.txt"
     path.write_text(PROMPT)
@@ -138,6 +145,40 @@ def test_forced_reads_standard_input(model, orders):
     done = subprocess.run(command, input='né {"order":7', capture_output=True, encoding="utf-8")
     assert done.returncode == 0 and not done.stderr
     assert done.stdout.splitlines()[0].replace("\u2502", "") == 'né {["order":]7'
+
+
+@pytest.mark.parametrize(("typed", "size"), [(b"abc\n", 3), (b"abc\n\n", 4), (b"abc", 3)])
+def test_forced_drops_the_newline_that_echo_adds(capsys, monkeypatch, model, typed, size):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+    out = said(capsys, "forced", "--regex", "abc[\n ]?", "--model", model)
+    assert f"forced: 2 of {size} bytes" in out and "leaves" not in out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"order":1', None),
+        ('{"order":1,"paid":true}\n{"order":2,"paid":false}', None),
+        ('{"order":x', "leaves the grammar at byte 9 (b'x')"),
+        ("é", "leaves the grammar at byte 0 (b'\\xc3')"),
+        ('so: {"order":1', "leaves the grammar at byte 0 (b's'), begins it anew at byte 4"),
+        ('{"order":1}\n{"order":2', "leaves the grammar at byte 10 (b'}'), begins it anew at byte 12"),
+        ('{"order":{"order":2', "leaves the grammar at byte 9 (b'{'), begins it anew at byte 9"),
+    ],
+)
+def test_forced_says_where_a_text_leaves_the_grammar(capsys, model, orders, text, expected):
+    out = said(capsys, "forced", "--grammar", orders, "--model", model, "--text", text)
+    shares = r"forced: \d+ of \d+ bytes \(.*\), \d+ of \d+ tokens? \(.*\)"
+    shown = out.splitlines()[text.count("\n") + 1 :]
+    assert re.fullmatch(shares, shown[0]) and shown[1:] == ([expected] if expected else [])
+
+
+def test_help_of_forced_says_what_it_shows(capsys):
+    with pytest.raises(SystemExit):
+        main(["forced", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "first byte of a sentence counts as open" in shown and "drafts wait for the text to begin one" in shown
+    assert "standard input, less one newline at its end" in shown
 
 
 def test_forced_spans_in_colour_and_plain():
@@ -166,6 +207,23 @@ def test_mask_says_what_may_come_next(capsys, model, orders):
     assert "the text may end here" in out and "eos" in out
     out = said(capsys, *common, '{"order":5,"pa')
     assert "forced: 4 bytes 'id\":'" in out
+
+
+@pytest.mark.parametrize(
+    ("regex", "text", "expected"),
+    [
+        ("[ab]c", "", None),
+        ("ab(c|d)", "a", r"forced: 1 byte 'b', held back: a longer token may swallow them"),
+        ("http(s|:)", "", r"forced: 4 bytes 'http', held back: a longer token may swallow them"),
+        ("[éè]", "", r"forced: 1 byte '\\xc3', held back: no whole character is forced"),
+        ("ab", "", r"forced: 2 bytes 'ab', drafted as 1 token ab"),
+        ("ab", "ab", None),
+    ],
+)
+def test_mask_says_what_is_forced_and_why_it_is_no_draft(capsys, model, regex, text, expected):
+    out = said(capsys, "mask", "--regex", regex, "--model", model, "--text", text)
+    shown = [line for line in out.splitlines() if line.startswith("forced")]
+    assert len(shown) == bool(expected) and (not expected or re.fullmatch(expected, shown[0]))
 
 
 def wrong(capsys, *arguments) -> str:
@@ -203,34 +261,85 @@ def test_grammar_files_that_are_wrong(capsys, tmp_path, command, content, option
     assert re.search(expected, wrong(capsys, command, option, str(path), text, "x"))
 
 
+NO_MODEL = "/no/such/folder"  # whoever looks for it says so
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--draft-cap", "0"], r"draft_cap=0: want 1 to 48"),
-        (["--draft-cap", "49"], r"draft_cap=49: want 1 to 48"),
+        (["--draft-cap", "0"], r"--draft-cap 0: want 1 to 48"),
+        (["--draft-cap", "49"], r"--draft-cap 49: want 1 to 48"),
         (["--draft-cap", "many"], r"--draft-cap: invalid int value: 'many'"),
-        (["--sources", "grammar,tarot"], r"'tarot'; there is grammar, ngram, mtp, branches"),
-        (["--sources", "ngram,ngram"], r"'ngram' is given twice"),
-        (["--sources", "grammar"], r"'grammar' reads a grammar, and none was given"),
-        (["--sources", "mtp"], r"LlamaForCausalLM has no multi-token head"),
-        (["--constrain"], r"needs a grammar"),
-        (["--temperature", "-1"], r"temperature"),
-        (["--top-p", "0"], r"top_p"),
+        (["--sources", "grammar,tarot"], r"--sources: .*'tarot'; there is grammar, ngram, mtp, branches"),
+        (["--sources", "ngram,ngram"], r"--sources: 'ngram' is given twice"),
+        (["--sources", "grammar"], r"--sources: 'grammar' reads a grammar, and none was given"),
+        (["--constrain"], r"--constrain needs a grammar: give --grammar, --schema or --regex"),
+        (["--temperature", "-1"], r"--temperature -1.0: want 0"),
+        (["--temperature", "nan"], r"--temperature nan: want 0"),
+        (["--top-p", "0"], r"--top-p 0.0: want more than 0, at most 1"),
+        (["--top-p", "1.5"], r"--top-p 1.5: want more than 0, at most 1"),
+        (["--top-k", "-1"], r"--top-k -1: want 0"),
+        (["--seed", str(2**64)], r"--seed 18446744073709551616: "),
         (["--max-tokens", "0"], r"--max-tokens 0: at least 1"),
         (["--gate", "luck"], r"--gate: invalid choice: 'luck'"),
         (["--regex", "(a"], r"--regex: "),
-        (["--device", "cuda:99"], r"--device: "),
+        (["--regex", "a\udcff"], r"--regex: not UTF-8 \(byte 0xff at 1\)"),
+        (["--device", "cuda:99"], r"--device: no 'cuda:99' here"),
+        (["--device", "abacus"], r"--device: no 'abacus' here"),
+        (["--device", "meta"], r"--device: no 'meta' here"),
         (["--prompt-file", "x"], r"not allowed with argument --prompt"),
     ],
 )
-def test_arguments_that_are_wrong(capsys, model, arguments, expected):
-    assert re.search(expected, wrong(capsys, "generate", "--model", model, "--prompt", "x", *arguments))
+def test_arguments_that_are_wrong_show_before_the_model_loads(capsys, arguments, expected):
+    err = wrong(capsys, "generate", "--model", NO_MODEL, "--prompt", "x", *arguments)
+    assert re.search(expected, err) and "folder" not in err
+
+
+def test_a_source_that_the_model_lacks(capsys, model):
+    err = wrong(capsys, "generate", "--model", model, "--prompt", "x", "--sources", "mtp")
+    assert "LlamaForCausalLM has no multi-token head" in err
+
+
+@pytest.mark.parametrize("command", ["generate", "forced", "mask"])
+def test_arguments_that_are_not_utf8(capsys, command):
+    option = "--prompt" if command == "generate" else "--text"
+    err = wrong(capsys, command, "--model", NO_MODEL, "--regex", "a", option, "é\udce9t")
+    assert err == f"error: {option}: not UTF-8 (byte 0xe9 at 2)\n"
+
+
+def test_bytes_of_the_command_line_that_are_not_utf8():
+    command = [sys.executable, "-m", "gdlib", "forced", "--regex", "a", "--text", b"a\xff"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8")
+    assert done.returncode == 2 and done.stderr == "error: --text: not UTF-8 (byte 0xff at 1)\n"
+
+
+def test_standard_input_that_is_not_utf8(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
+    err = wrong(capsys, "forced", "--regex", "a", "--model", NO_MODEL)
+    assert err == "error: standard input: not UTF-8 (byte 0xff at 0)\n"
+
+
+def test_masks_that_cannot_be_had_show_before_the_model_loads(capsys):
+    common = ("mask", "--model", NO_MODEL)
+    assert "--show -1: want 0 or more" in wrong(capsys, *common, "--regex", "a", "--show", "-1")
+    assert "--regex: the grammar admits no text at all" in wrong(capsys, *common, "--regex", "(?!a)a")
+
+
+def test_the_hub_does_not_log_its_retries():
+    hub = logging.getLogger("huggingface_hub")
+    before = hub.level
+    try:
+        hub.setLevel(logging.WARNING)
+        _quiet_transformers()
+        assert not logging.getLogger("huggingface_hub.utils._http").isEnabledFor(logging.WARNING)
+    finally:
+        hub.setLevel(before)
 
 
 def test_prompts_that_do_not_fit(capsys, model, tmp_path):
     long = "word " * (CONTEXT + 4)
     assert f"context of {CONTEXT}" in wrong(capsys, "generate", "--model", model, "--prompt", long)
-    assert "prompt is empty" in wrong(capsys, "generate", "--model", model, "--prompt", "")
+    assert "prompt is empty" in wrong(capsys, "generate", "--model", NO_MODEL, "--prompt", "")
     assert "No such file" in wrong(capsys, "generate", "--model", model, "--prompt-file", str(tmp_path / "none"))
     assert "required" in wrong(capsys, "generate", "--model", model)
 
