@@ -15,6 +15,7 @@ from gdlib.bench.drafting import Workload
 from gdlib.models.hf import CausalModel
 from gdlib.report import drafts as drawn
 from gdlib.report import lossless as shown
+from gdlib.report import page
 
 EOS = 256
 RECORDS = Grammar.from_gbnf(r'root ::= r ("\n" r)* "\n"?' + "\n" + r'r ::= "{\"id\":" [0-9]+ "}"')
@@ -140,6 +141,33 @@ def test_drafts_that_are_off_are_caught(table):
         draft_trials.check_drafted(table[table["arm"] == "plain"].assign(draft_rows=2))
 
 
+def test_what_was_not_run_is_said_and_nothing_is_not(table):
+    named = drawn.main_format(table)
+    plain = named[named["arm"] == drawn.PLAIN]
+    assert drawn.acceptance(plain, "grammar") == "none" and drawn.acceptance(plain[:0], "grammar") == drawn.NOT_RUN
+    assert drawn.value_of(drawn.per_forward(plain[:0])) == drawn.NOT_RUN
+    bare = drawn.expectations(plain)
+    assert (bare[["grammar drafts accepted", "drafted rows a forward"]] == drawn.NOT_RUN).all(axis=None)
+    assert drawn.absent(named, "workload", [drawn.PROSE]) == ""
+    assert drawn.absent(named, "workload", [drawn.PROSE, drawn.COMPACT]) == " Not run in this profile: compact NDJSON."
+    assert drawn.missed(plain).empty and list(drawn.missed(plain)) == list(drawn.missed(named))
+    note = page.table(drawn.missed(plain), "misses", "Spans cut alone.").data
+    assert "<table" not in note and "CSV" not in note and "Spans cut alone. Not run in this profile." in note
+    assert "None was." in page.table(drawn.missed(plain), "misses", "Spans cut alone.", empty="None was.").data
+
+
+def test_one_text_has_no_interval_to_lose_by(table):
+    named = drawn.main_format(table)
+    first = named[named["prompt"] == named["prompt"].iloc[0]]
+    assert "there are no intervals" in drawn.losing(first, drawn.OURS)
+    both = drawn.losing(named, drawn.OURS)
+    assert both.startswith(f"{len(drawn.losses(named, drawn.OURS))} of ") and "interval" not in both
+    assert drawn.losing(named[named["arm"] == drawn.PLAIN], drawn.OURS) == drawn.NOT_RUN
+    prose = named[(named["workload"] == drawn.PROSE) & (named["prompt"] != first["prompt"].iloc[0])]
+    mixed = named.drop(prose.index)
+    assert "ran on one text and have no interval" in drawn.losing(mixed, drawn.OURS)
+
+
 def test_every_figure_and_table_of_the_chapter(table):
     named = drawn.main_format(table)
     assert set(named["workload"]) == {drawn.PROSE, drawn.WRONG}
@@ -148,14 +176,14 @@ def test_every_figure_and_table_of_the_chapter(table):
     assert (others.loc[others["arm"] == "plain", "plain = 1"] == "1.00 [1.00,\u00a01.00]").all()
     assert (others.loc[others["arm"] == "plain", "drafted rows a forward"] == "none").all()
     assert "none" in drawn.acceptance(named[named["arm"] == "plain"], "grammar")
-    assert drawn.speedup(named, "no such arm") is None and drawn.text_of(None) == "none"
+    assert drawn.speedup(named, "no such arm") is None and drawn.text_of(None) == drawn.NOT_RUN
     assert list(drawn.missed(named).columns) == ["workload", "behind", "drafted", "the model wrote"]
     assert set(drawn.arms(named, drawn.MIXTURES)["workload"]) == {drawn.WRONG}
     assert drawn.text_of(drawn.Estimate(1.5, 1.5, 1.5, 1)) == "1.50 (n\u00a0=\u00a01)"
     assert len(drawn.jumps(named)) == 1 and len(drawn.boundaries(named)) == 2
-    assert list(drawn.against_colibri(named)["its mode here"])[:2] == ["none", "none"]
+    assert list(drawn.against_colibri(named)["its mode here"])[:2] == [drawn.NOT_RUN] * 2
     assert set(drawn.losses(named, drawn.OURS).columns) >= {"workload", "arm", "n"}
-    assert drawn.levers(named).empty and drawn.of_bound(named[:0]) == "none"
+    assert drawn.levers(named).empty and drawn.of_bound(named[:0]) == drawn.NOT_RUN
     for figure in (drawn.by_workload(named), drawn.composition(named, drawn.WRONG), drawn.costs(named)):
         plt.close(figure)
 
@@ -242,6 +270,12 @@ def test_stale_keys_are_wrong_from_the_second_on():
 def test_every_figure_and_table_of_losslessness(identity, tests):
     used = {"seed": 0}
     table = record.finish(record.begin("", used), pd.concat([identity[0], tests], ignore_index=True))
+    some = table[table["case"] != "empty"]
+    figure = shown.proposals(some)
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels == ["right grammar", "wrong grammar", "stale grammar", "random tokens"]
+    assert shown.absent(some) == " Not run in this profile: empty grammar." and shown.absent(table) == ""
+    plt.close(figure)
     assert len(shown.identity(table)) == len(list(lossless._grid()))
     assert len(shown.distribution(table)) == len(tests) and len(shown.divergences(table)) == 1
     for figure in (shown.proposals(table), shown.p_values(table)):

@@ -19,6 +19,7 @@ from gdlib.drafts import DraftError
 from gdlib.drafts.gate import AllRows, ColibriGuard, CostGate, Costs, ReArming
 from gdlib.drafts.tree import ROOT, Tree
 from gdlib.grammar import Grammar
+from gdlib.models.hf import CausalModel, ModelError
 from gdlib.models.oracle import Oracle
 from gdlib.tokens.matcher import Matcher
 from gdlib.tokens.vocabulary import Vocabulary
@@ -451,3 +452,48 @@ def test_rows_behind_another_sources_wrong_guess_are_not_held_against_a_source()
     _count(counts, tree, [right, right + 1])
     assert counts["branches"] == {"proposed": 2, "accepted": 1}
     assert counts["grammar"] == {"proposed": 3, "accepted": 1}
+
+
+def test_a_forward_that_fails_half_way_leaves_nothing_behind():
+    bare = tiny_llama(seed=3)
+    model, prompt, calls = CausalModel(bare), [5, 6, 7, 8], 0
+    gold = free(model, prompt, [], 40).ids
+    model = CausalModel(bare)
+
+    def fail(module, arguments):
+        nonlocal calls
+        calls += 1
+        assert calls != 3, "out of memory"
+
+    hook = bare.model.layers[0].mlp.register_forward_pre_hook(fail)
+    with pytest.raises(AssertionError, match="out of memory"):
+        speculative(model, prompt, [right(gold)], [], 40, gate=AllRows())
+    hook.remove()
+    assert free(model, prompt, [], 40).ids == gold
+    assert speculative(model, prompt, [right(gold)], [], 40, gate=AllRows()).ids == gold
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_ids_that_the_model_cannot_read_are_no_drafts(linear):
+    model = tiny_model()
+    gold = free(model, [1, 2], [], 12).ids
+    for junk in ([500], [-1], [gold[0], 97, 3]):
+        drafted = speculative(model, [1, 2], [Scripted(lambda place, room, junk=junk: [junk])], [], 12, gate=AllRows(), linear=linear)
+        assert drafted.ids == gold
+
+
+def test_small_vocabularies_and_other_models_have_costs_of_their_own():
+    gate, small, large = CostGate(), CausalModel(tiny_llama(vocab_size=40)), tiny_model()
+    for model in (small, large):
+        assert speculative(model, [1, 2], [right([1])], [], 6, gate=gate).report["tokens"] == 6
+        assert gate.costs is model.costs
+    with pytest.raises(DraftError, match="each name once"):
+        speculative(large, [1, 2], [right([1]), right([2])], [], 6)
+
+
+def test_models_whose_rows_hang_together_are_not_drafted_for():
+    rope = {"rope_theta": 1e4, "rope_type": "longrope", "factor": 4.0, "short_factor": [1.0] * 4}
+    rope |= {"long_factor": [4.0] * 4, "original_max_position_embeddings": 32}
+    model = CausalModel(tiny_llama(context=256, rope_parameters=rope))
+    with pytest.raises(ModelError, match="longrope"):
+        speculative(model, [1, 2, 3], [right(free(model, [1, 2, 3], [], 9).ids)], [], 9, gate=AllRows())

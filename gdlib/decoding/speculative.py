@@ -67,6 +67,9 @@ def speculative(
     check_sampling(temperature, top_k, top_p)
     if not 1 <= draft_cap <= MAX_DRAFT:
         raise ValueError(f"draft_cap={draft_cap}: want 1 to {MAX_DRAFT} rows of drafts a forward")
+    names = [source.name for source in sources]
+    if len(set(names)) < len(names):
+        raise DraftError(f"draft sources {names}: each name once, since counts and chances go by it")
     if sources and not hasattr(model, "verify"):
         raise DraftError(f"{type(model).__name__} cannot verify drafts (it has no `verify`); decode without sources")
     limit = room(model, prompt_ids, max_tokens)
@@ -94,7 +97,7 @@ def speculative(
         elif sources:
             start = perf_counter()
             left = limit - len(ids) - 1  # a draft of the last token would save nothing
-            tree = gate.trim(grow(sources, gate, draft_cap, linear, left))
+            tree = gate.trim(grow(sources, gate, draft_cap, linear, left, getattr(model, "width", None)))
             ready = perf_counter()
             rows = model.verify(ids[-1], tree)
             gate.spent(1 + len(tree), perf_counter() - ready)
@@ -117,7 +120,7 @@ def speculative(
             _trace(out, tree, new, path, forwards)
         ids += new
         if on_tokens:
-            on_tokens(new)
+            on_tokens(list(new))
         if new[-1] in eos_ids:
             out.stop = "eos"
             break

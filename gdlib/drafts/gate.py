@@ -185,13 +185,14 @@ class Costs:
         Widths that do not fit the context are left out; where nothing does, every row is taken to cost a whole forward.
         """
         context, taken, seconds = getattr(model, "context", None), [], []
+        few = min(97, getattr(model, "width", None) or 97)
         for width in sorted({1, *widths}):
             if context is not None and model.length + width > context:
                 break
             best = np.inf
             for _ in range(times + (width == 1)):  # the first forward of all warms up
                 tree = Tree()
-                tree.add(ROOT, [(7919 * i) % 97 for i in range(1, width)], "", width)  # experts differ by token
+                tree.add(ROOT, [(7919 * i) % few for i in range(1, width)], "", width)  # experts differ by token
                 began = perf_counter()
                 model.verify(0, tree)
                 best = min(best, perf_counter() - began)
@@ -217,12 +218,12 @@ class CostGate(AllRows):
     def __init__(self, costs: Costs | None = None):
         """costs: None to take those of the model (measured once and kept with it as `model.costs`)."""
         super().__init__()
-        self.costs = costs
+        self.costs, self._of_model = costs, costs is None
         self._judged: tuple[Tree, int, set[int]] | None = None  # a grown tree, the text's place in it, the way there
 
     def begin(self, model) -> None:
         self._judged = None
-        if self.costs is None:
+        if self._of_model:
             if getattr(model, "costs", None) is None:
                 model.costs = Costs.measure(model)
             self.costs = model.costs

@@ -15,32 +15,48 @@ from gdlib.drafts.gate import Gate
 from gdlib.drafts.tree import ROOT, Tree
 
 
-def grow(sources: Sequence[Source], gate: Gate, room: int, linear: bool = False, deep: int | None = None) -> Tree:
+def grow(
+    sources: Sequence[Source],
+    gate: Gate,
+    room: int,
+    linear: bool = False,
+    deep: int | None = None,
+    width: int | None = None,
+) -> Tree:
     """A tree of at most `room` nodes, none deeper than `deep` (default: `room`).
 
     linear: colibri's mode, the first path of the first source that has one. Else nodes are added in the order of the
     gate's estimate of their path, and sources are asked again behind nodes in that order too: behind the end of a
     guess at its own probability, inside one (all but its source) at the probability that the text leaves it there.
-    Growing ends where nothing promises `gate.least`. Sources to which the gate gives no chance are not asked.
+    Growing ends where nothing promises `gate.least`. Sources to which the gate gives no chance are not asked. width: a
+    guess is cut before the first id that is not below it (a vocabulary may have more tokens than the model reads).
     """
     deep = room if deep is None else deep
     asked = [source for source in sources if gate.chance(source.name, 1, 0) > 0]
     if room <= 0 or deep <= 0 or not asked:
         return Tree()
-    return _first(asked, min(room, deep)) if linear else _best(asked, gate, room, deep)
+    width = 1 << 62 if width is None else width
+    return _first(asked, min(room, deep), width) if linear else _best(asked, gate, room, deep, width)
 
 
-def _first(sources: Sequence[Source], room: int) -> Tree:
+def _readable(path: Sequence[int], width: int) -> Sequence[int]:
+    for index, token in enumerate(path):
+        if not 0 <= token < width:
+            return path[:index]
+    return path
+
+
+def _first(sources: Sequence[Source], room: int, width: int) -> Tree:
     tree = Tree()
     for source in sources:
         for path in source.propose((), room):
-            tree.add(ROOT, path, source.name, room)
+            tree.add(ROOT, _readable(path, width), source.name, room)
             if len(tree):
                 return tree
     return tree
 
 
-def _best(sources: Sequence[Source], gate: Gate, room: int, deep: int) -> Tree:
+def _best(sources: Sequence[Source], gate: Gate, room: int, deep: int, width: int) -> Tree:
     tree, chances, done = Tree(), [1.0], set()
     # (-probability, running number, node, guess, its source, its next index), or with None for the guess: ask the
     # sources at this node, but the one whose guess goes on from there already
@@ -73,7 +89,7 @@ def _best(sources: Sequence[Source], gate: Gate, room: int, deep: int) -> Tree:
                 if asked.name == source:
                     continue
                 for guess in asked.propose(ahead, left):
-                    queue(at, guess, asked.name, 0)
+                    queue(at, _readable(guess, width), asked.name, 0)
             continue
         probability = estimate(at, source, index)
         if probability < -negative or tree.child(at, path[index]) >= 0:  # a sibling came first, or the very token

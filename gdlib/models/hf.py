@@ -179,6 +179,7 @@ class CausalModel:
         self.model = model
         self.device = model.device
         self.context = int(getattr(model.config, "max_position_embeddings", 0)) or None
+        self.width = model.get_input_embeddings().weight.shape[0]  # ids from here on cannot be read
         self._new_cache = lambda: DynamicCache(config=model.config)
         self._prompt: tuple[int, ...] = ()
         self._cache = self._new_cache()
@@ -202,20 +203,21 @@ class CausalModel:
             )
         first = self.length == 0
         if first and new_ids == self._prompt:
-            self._cache.crop(len(new_ids) - self._cache.get_seq_length())
-            self.length = len(new_ids)
+            self.length, self._rows = len(new_ids), 1  # whatever is behind the prompt goes, layer by layer
+            self.discard()
             return self._prompt_logits.clone()
         if first:
             self._cache = self._new_cache()
-            self._prompt = ()  # until the forward is through
+            self._prompt, self._rows = (), 0  # until the forward is through
         self.discard()
         ids = torch.tensor([new_ids], device=self.device)
+        self._rows = 0 if first else len(new_ids)  # a forward that fails half way leaves rows in some layers
         out = self.model(input_ids=ids, cache=self._cache, use_cache=True, logits_to_keep=1)
         logits = out.logits[0, -1]
         if not torch.isfinite(logits).all():
             raise ModelError(f"the model's logits at position {self.length + len(new_ids)} are not finite")
-        self.length += len(new_ids)
-        if first:
+        self.length, self._rows = self.length + len(new_ids), 0
+        if first and not self._unplain():
             self._prompt, self._prompt_logits = new_ids, logits.clone()
         return logits
 
@@ -284,18 +286,28 @@ class CausalModel:
                 layer.crop(min(self.length - layer.get_seq_length(), 0))
             self._rows = 0
 
-    def _check_plain(self, tree) -> None:
+    def _unplain(self) -> str:
+        """The layers of the cache that rows cannot be taken out of again, "" where there are none."""
         from transformers.cache_utils import DynamicLayer
 
-        kinds = {type(layer) for layer in self._cache.layers}
-        if kinds != {DynamicLayer}:
-            names = ", ".join(sorted(kind.__name__ for kind in kinds - {DynamicLayer}))
+        kinds = {type(layer) for layer in self._cache.layers} or {type(self._cache)}
+        return ", ".join(sorted(kind.__name__ for kind in kinds - {DynamicLayer}))
+
+    def _check_plain(self, tree) -> None:
+        config, name = self.model.config, type(self.model).__name__
+        if kept := self._unplain():
             raise ModelError(
-                f"{type(self.model).__name__} keeps {names}, which rejected drafts cannot be taken out of; decode it "
-                "without drafts"
+                f"{name} keeps {kept}, which rejected drafts cannot be taken out of; decode without drafts"
             )
-        attention = getattr(self.model.config, "_attn_implementation", "sdpa")
-        if attention not in ("sdpa", "eager") and not tree.is_chain():
+        if "longrope" in str(getattr(config, "rope_parameters", "")):
+            raise ModelError(f"{name} has longrope: positions of a row hang on how far its forward reaches, so a draft "
+                             "would change the text; decode without drafts")  # fmt: skip
+        if tree.is_chain():
+            return
+        if getattr(config, "alibi", False) or config.model_type in ("mpt", "bloom", "gpt_neo"):
+            raise ModelError(f"{name} takes positions from the order of rows, which a tree has none of; draft linearly")
+        attention = getattr(config, "_attn_implementation", "sdpa")
+        if attention not in ("sdpa", "eager"):
             raise ModelError(
                 f"attention {attention!r} takes no mask of a tree; load the model with attn_implementation='sdpa', or "
                 "draft linearly"

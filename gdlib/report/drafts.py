@@ -1,7 +1,7 @@
 """Figures and tables of the chapter on drafts.
 
-Every ratio is paired by prompt before it is averaged; what was proposed stands beside what was accepted, and where
-nothing was proposed the tables say none, never 0%.
+Every ratio is paired by prompt before it is averaged; what was proposed stands beside what was accepted. Where
+nothing was proposed the tables say none, never 0%, and where an arm or a workload was not run they say that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gdlib.bench.record import Runs
 from gdlib.bench.stats import Estimate, bootstrap, paired_ratio
 from gdlib.drafts import SOURCES
 from gdlib.report.figures import _bars, _new
-from gdlib.report.page import _provenance, percent
+from gdlib.report.page import NOT_RUN, _provenance, percent
 
 SOURCE_COLOURS = {
     "grammar": "#009E73",
@@ -123,6 +123,12 @@ def main_format(table: pd.DataFrame) -> pd.DataFrame:
     return named(table[table["dtype"] == table["dtype"].iloc[0]])
 
 
+def absent(table: pd.DataFrame, column: str, names: Sequence[str]) -> str:
+    """Ends a caption: which of these workloads or arms were not run; nothing where all were."""
+    missing = [name for name in names if name not in set(table[column])]
+    return f" {NOT_RUN.capitalize()}: {'; '.join(missing)}." if missing else ""
+
+
 def per_forward(rows: pd.DataFrame) -> Estimate | None:
     """Tokens a forward of each text, their median and its interval; None for no rows."""
     return bootstrap(rows["generated_tokens"] / rows["forward_count"]) if len(rows) else None
@@ -151,16 +157,18 @@ def accepted_of(accepted: int, proposed: int) -> str:
 
 def text_of(estimate: Estimate | None, digits: int = 2) -> str:
     if estimate is None:
-        return "none"
+        return NOT_RUN
     return estimate.text(digits) if estimate.n > 1 else f"{estimate.value:.{digits}f} (n\u00a0=\u00a01)"
 
 
 def value_of(estimate: Estimate | None, digits: int = 2) -> str:
-    return "none" if estimate is None else f"{estimate.value:.{digits}f}"
+    return NOT_RUN if estimate is None else f"{estimate.value:.{digits}f}"
 
 
 def acceptance(rows: pd.DataFrame, source: str) -> str:
-    """`98%`, and none where the source proposed nothing."""
+    """`98%`, and none where the source proposed nothing; NOT_RUN for no rows."""
+    if not len(rows):
+        return NOT_RUN
     proposed = rows[f"{source}_proposed_count"].sum()
     return percent(rows[f"{source}_accepted_count"].sum() / proposed) if proposed else "none"
 
@@ -179,17 +187,20 @@ def expectations(table: pd.DataFrame) -> pd.DataFrame:
                 "grammar alone, tokens a forward": text_of(per_forward(by[GRAMMAR])),
                 "grammar drafts accepted": acceptance(by[GRAMMAR], "grammar"),
                 "all sources, tokens a forward": text_of(per_forward(by[ALL])),
-                "drafted rows a forward": f"{rows_a_forward(by[ALL]):.1f}",
+                "drafted rows a forward": f"{rows_a_forward(by[ALL]):.1f}" if len(by[ALL]) else NOT_RUN,
                 "tokens a second, plain = 1": text_of(speedup(group, ALL)),
             }
         )
     return pd.DataFrame(rows)
 
 
-def accepted_share(rows: pd.DataFrame, source: str) -> str:
-    """`5 of 8`, a dash where the source proposed nothing."""
-    proposed, accepted = (int(rows[f"{source}_{what}_count"].sum()) for what in ("proposed", "accepted"))
-    return f"{accepted} of {proposed}" if proposed else "–"
+def accepted_shares(rows: pd.DataFrame) -> str:
+    """`grammar 5 of 8, ngram 1 of 4`, without sources that proposed nothing; a dash where none did."""
+    said = []
+    for source in SOURCES:
+        proposed, accepted = (int(rows[f"{source}_{what}_count"].sum()) for what in ("proposed", "accepted"))
+        said += [f"{source} {accepted}\u00a0of\u00a0{proposed}"] if proposed else []
+    return ", ".join(said) or "–"
 
 
 def drafted_rows(rows: pd.DataFrame, arm: str) -> str:
@@ -223,7 +234,6 @@ def arms(table: pd.DataFrame, chosen: Sequence[str]) -> pd.DataFrame:
     A workload that did not run the first of the arms is left out.
     """
     rows = []
-    used = [source for source in SOURCES if table[f"{source}_proposed_count"].any()]
     for workload, group in table.groupby("workload", sort=False):
         there = [arm for arm in chosen if arm in set(group["arm"])]
         for arm in there if chosen[0] in there else ():
@@ -238,7 +248,7 @@ def arms(table: pd.DataFrame, chosen: Sequence[str]) -> pd.DataFrame:
                     "plain = 1": text_of(speedup(group, arm)),
                     "identical": f"{of_arm['identical'].sum()} of {len(of_arm)}",
                     "drafted rows a forward": drafted_rows(of_arm, arm),
-                    **{f"{source} drafts accepted": accepted_share(of_arm, source) for source in used},
+                    "accepted by source": accepted_shares(of_arm),
                 }
             )
     return pd.DataFrame(rows)
@@ -392,6 +402,23 @@ def losses(table: pd.DataFrame, chosen: Sequence[str]) -> pd.DataFrame:
     )
 
 
+def losing(table: pd.DataFrame, chosen: Sequence[str]) -> str:
+    """How many `losses` there are, and how far one can tell: one text has a ratio and no interval."""
+    speeds = [
+        speedup(group, arm)
+        for _, group in table.groupby("workload", sort=False)
+        for arm in chosen
+        if arm in set(group["arm"]) - {PLAIN}
+    ]
+    single = [speed for speed in speeds if speed is not None and speed.n == 1]
+    if not speeds:
+        return NOT_RUN
+    count = f"{len(losses(table, chosen))} of {len(speeds)}"
+    if len(single) == len(speeds):
+        return f"{count} by the one ratio of each; with n\u00a0=\u00a01 there are no intervals, so nothing is settled"
+    return count + (f" ({len(single)} ran on one text and have no interval)" if single else "")
+
+
 def against_colibri(table: pd.DataFrame) -> pd.DataFrame:
     """colibri's published numbers beside its mode here and beside all sources."""
     rows = []
@@ -415,13 +442,15 @@ def against_colibri(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def missed(table: pd.DataFrame, shown: int = 8) -> pd.DataFrame:
-    """Where spans cut alone were refused, over the texts that were told; one line that says so where none was."""
-    told = table[(table["arm"] == ALONE) & (table["trace"] != "")]
-    found = [misses(row.trace, shown).assign(workload=row.workload) for row in told.itertuples()]
-    found = pd.concat(found, ignore_index=True)[["workload", "behind", "drafted", "the model wrote"]]
-    if len(found):
-        return found
-    return pd.DataFrame([["none refused", "–", "–", "–"]], columns=found.columns)
+    """Where spans cut alone were refused, over the texts that were told."""
+    columns = ["workload", "behind", "drafted", "the model wrote"]
+    found = [misses(row.trace, shown).assign(workload=row.workload) for row in told_alone(table).itertuples()]
+    return pd.concat([pd.DataFrame(columns=columns), *found], ignore_index=True)[columns]
+
+
+def told_alone(table: pd.DataFrame) -> pd.DataFrame:
+    """The texts of spans cut alone that were told token by token."""
+    return table[(table["arm"] == ALONE) & (table["trace"] != "")]
 
 
 def misses(trace: str, shown: int = 8) -> pd.DataFrame:
@@ -473,5 +502,5 @@ def of_bound(table: pd.DataFrame) -> str:
     """How much of the bound of forced tokens the grammar source alone reaches (median over texts, paired)."""
     rows = table[table["arm"] == GRAMMAR]
     if not len(rows):
-        return "none"
+        return NOT_RUN
     return percent(float(np.median(rows["generated_tokens"] / rows["forward_count"] / rows["bound_ratio"])))

@@ -14,7 +14,7 @@ from gdlib.bench import lossless
 from gdlib.bench.stats import share
 from gdlib.report.drafts import accepted_of
 from gdlib.report.figures import _new
-from gdlib.report.page import percent
+from gdlib.report.page import NOT_RUN, percent
 
 VERIFIER_COLOURS = dict(zip(lossless.VERIFIERS, ["#0072B2", "#009E73", "#D55E00"], strict=True))
 LEAST_P = 1e-40  # where a p-value is drawn that is smaller still
@@ -43,6 +43,21 @@ def identity(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def cases_of(table: pd.DataFrame) -> list[str]:
+    """What the sources were given, in its own order: the cases that were run."""
+    return [case for case in lossless.CASES if case in set(table["case"])]
+
+
+def label(case: str) -> str:
+    return f"{case} grammar" if case in lossless.GRAMMARS else case
+
+
+def absent(table: pd.DataFrame) -> str:
+    """Ends a caption: the cases that were not run; nothing where all were."""
+    missing = [label(case) for case in lossless.CASES if case not in cases_of(table)]
+    return f" {NOT_RUN.capitalize()}: {'; '.join(missing)}." if missing else ""
+
+
 def by_source(rows: pd.DataFrame) -> str:
     """`grammar 118/120, ngram 2/5`: accepted of proposed."""
     said = []
@@ -55,17 +70,18 @@ def by_source(rows: pd.DataFrame) -> str:
 def proposals(table: pd.DataFrame) -> Figure:
     """Rows verified and accepted, by what the sources were given; the share of identical texts written behind."""
     chosen = table[table["question"] == "identity"]
-    figure, axis = _new(height=2.7)
-    places = np.arange(len(lossless.CASES))[::-1]
-    sums = chosen.groupby("case")[["proposed_count", "accepted_count"]].sum().reindex(lossless.CASES, fill_value=0)
+    cases = cases_of(chosen)
+    figure, axis = _new(height=1.2 + 0.3 * len(cases))
+    places = np.arange(len(cases))[::-1]
+    sums = chosen.groupby("case")[["proposed_count", "accepted_count"]].sum().reindex(cases)
     axis.barh(places, sums["proposed_count"], color="#C8C8C8", label="rejected")
     axis.barh(places, sums["accepted_count"], color="#009E73", label="accepted")
     room = max(sums["proposed_count"].max(), 1)
-    for place, case in zip(places, lossless.CASES, strict=True):
+    for place, case in zip(places, cases, strict=True):
         group = chosen[chosen["case"] == case]
         text = f"{group['passed'].sum()} of {len(group)} texts identical"
         axis.text(sums.loc[case, "proposed_count"] + 0.01 * room, place, text, va="center")
-    axis.set_yticks(places, [case if case.startswith("random") else f"{case} grammar" for case in lossless.CASES])
+    axis.set_yticks(places, [label(case) for case in cases])
     axis.grid(axis="y", visible=False)
     axis.set_xlim(0, room * 1.45)
     axis.set_xlabel("drafted rows that were verified")

@@ -18,6 +18,8 @@ from matplotlib.figure import Figure
 from gdlib.bench import provenance
 from gdlib.bench.record import Runs
 
+NOT_RUN = "not run in this profile"
+
 
 def figure(drawing: Figure, name: str, caption: str, alt: str, *runs: Runs) -> HTML:
     """The drawing with caption, alternative text and provenance; `name` is its anchor on the page."""
@@ -30,12 +32,14 @@ def figure(drawing: Figure, name: str, caption: str, alt: str, *runs: Runs) -> H
         f'<figure class="gd-figure" id="{html.escape(name)}">'
         f'<div class="gd-scroll" tabindex="0">'
         f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/png;base64,{image}"></div>'
-        f"<figcaption>{caption}{_provenance(runs)}</figcaption></figure>"
+        f"<figcaption>{caption}\n{_provenance(runs)}</figcaption></figure>"
     )
 
 
-def table(frame: pd.DataFrame, name: str, caption: str, *runs: Runs) -> HTML:
-    """The frame with caption, provenance and a link that downloads it as CSV."""
+def table(frame: pd.DataFrame, name: str, caption: str, *runs: Runs, empty: str = "") -> HTML:
+    """The frame with caption, provenance and a link that downloads it as CSV; of no rows a `note`, `empty`."""
+    if frame.empty:
+        return note(name, empty or f"{caption} {NOT_RUN.capitalize()}.", *runs)
     data = base64.b64encode(frame.to_csv(index=False).replace("\u00a0", " ").encode()).decode()
     body = frame.to_html(index=False, border=0, escape=True, classes="gd-data")
     link = f'<a download="{html.escape(name)}.csv" href="data:text/csv;base64,{data}">Download as CSV</a>'
@@ -44,6 +48,11 @@ def table(frame: pd.DataFrame, name: str, caption: str, *runs: Runs) -> HTML:
         f'<div class="gd-scroll" tabindex="0">{body}</div>'
         f'<p class="gd-provenance">{link}</p>{_provenance(runs)}</figure>'
     )
+
+
+def note(name: str, sentence: str, *runs: Runs) -> HTML:
+    """A sentence where a table or a figure would have had nothing to show."""
+    return HTML(f'<div class="gd-table" id="{html.escape(name)}"><p>{sentence}</p>{_provenance(runs)}</div>')
 
 
 def say(**values: object) -> None:

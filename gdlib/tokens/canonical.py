@@ -80,7 +80,7 @@ def written_before(vocab: Vocabulary, context_ids: Sequence[int], look_back: int
     """What the last `look_back` tokens write, from a whole character on; a special token cuts it."""
     left, written = b"", vocab.written
     for index in range(1, min(len(context_ids), look_back + 3) + 1):
-        if index > look_back and not 0x80 <= left[0] < 0xC0:
+        if index > look_back and not (left and 0x80 <= left[0] < 0xC0):
             break
         token = context_ids[-index]
         if not 0 <= token < len(written) or not written[token]:
