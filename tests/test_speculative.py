@@ -478,7 +478,9 @@ def test_ids_that_the_model_cannot_read_are_no_drafts(linear):
     model = tiny_model()
     gold = free(model, [1, 2], [], 12).ids
     for junk in ([500], [-1], [gold[0], 97, 3]):
-        drafted = speculative(model, [1, 2], [Scripted(lambda place, room, junk=junk: [junk])], [], 12, gate=AllRows(), linear=linear)
+        drafted = speculative(
+            model, [1, 2], [Scripted(lambda place, room, junk=junk: [junk])], [], 12, gate=AllRows(), linear=linear
+        )
         assert drafted.ids == gold
 
 

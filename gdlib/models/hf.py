@@ -300,8 +300,10 @@ class CausalModel:
                 f"{name} keeps {kept}, which rejected drafts cannot be taken out of; decode without drafts"
             )
         if "longrope" in str(getattr(config, "rope_parameters", "")):
-            raise ModelError(f"{name} has longrope: positions of a row hang on how far its forward reaches, so a draft "
-                             "would change the text; decode without drafts")  # fmt: skip
+            raise ModelError(
+                f"{name} has longrope: what a row reads hangs on how far its forward reaches, so drafts would change the "
+                "text; decode without drafts"
+            )
         if tree.is_chain():
             return
         if getattr(config, "alibi", False) or config.model_type in ("mpt", "bloom", "gpt_neo"):
