@@ -301,8 +301,8 @@ class CausalModel:
             )
         if "longrope" in str(getattr(config, "rope_parameters", "")):
             raise ModelError(
-                f"{name} has longrope: what a row reads hangs on how far its forward reaches, so drafts would change the "
-                "text; decode without drafts"
+                f"{name} has longrope: what a row reads hangs on how far its forward reaches, so drafts would change "
+                "the text; decode without drafts"
             )
         if tree.is_chain():
             return
