@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from gdlib.drafts.walker import OUTSIDE, Walker
+from gdlib.drafts.walker import WalkSource
 from gdlib.grammar.nodes import Grammar
 from gdlib.tokens.vocabulary import Vocabulary
 
@@ -18,29 +18,17 @@ TRIES = 32  # texts that are followed to find the ways
 LEAST = 0.06  # share of the ways on below which no more are looked for
 
 
-class BranchSource:
-    """Proposes up to `ways` paths, likeliest first by what the text did at the same place before."""
+class BranchSource(WalkSource):
+    """Proposes up to `ways` paths, likeliest first by what the text did at the same place before.
+
+    Each begins with what is forced here, so that it also stands without another source.
+    """
 
     name = "branches"
 
     def __init__(self, grammar: Grammar, vocab: Vocabulary, ways: int = 8, armed: bool = False):
-        self.walker, self.most, self.armed = Walker(grammar, vocab), ways, armed
-
-    def begin(self, prompt_ids: Sequence[int]) -> None:
-        self.walker.begin(prompt_ids)
-        if self.armed:
-            self.walker.arm()
-
-    def commit(self, ids: Sequence[int]) -> None:
-        self.walker.commit(ids)
-
-    def propose(self, ahead: Sequence[int], room: int) -> list[Sequence[int]]:
-        """Paths that begin with what is forced here, so that they also stand without another source."""
-        walker = self.walker
-        state, tail = walker.after(ahead)
-        if state == OUTSIDE or room <= 0:
-            return []
-        return walker.tried(lambda: self._paths(state, tail, room), [])
+        super().__init__(grammar, vocab, armed)
+        self.most = ways
 
     def _paths(self, state: int, tail: list[int], room: int) -> list[Sequence[int]]:
         walker = self.walker

@@ -214,3 +214,28 @@ class Walker:
             self._open(make())
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"
+
+
+class WalkSource:
+    """What the sources that read a grammar share: a walk. armed: the text is of the grammar from its first byte."""
+
+    def __init__(self, grammar: Grammar, vocab: Vocabulary, armed: bool = False):
+        self.walker, self.armed = Walker(grammar, vocab), armed
+
+    def begin(self, prompt_ids: Sequence[int]) -> None:
+        self.walker.begin(prompt_ids)
+        if self.armed:
+            self.walker.arm()
+
+    def commit(self, ids: Sequence[int]) -> None:
+        self.walker.commit(ids)
+
+    def propose(self, ahead: Sequence[int], room: int) -> list[Sequence[int]]:
+        """The source's `_paths` behind `ahead`; none where the text stands outside the grammar."""
+        state, tail = self.walker.after(ahead)
+        if state == OUTSIDE or room <= 0:
+            return []
+        return self.walker.tried(lambda: self._paths(state, tail, room), [])
+
+    def _paths(self, state: int, tail: list[int], room: int) -> list[Sequence[int]]:
+        raise NotImplementedError
