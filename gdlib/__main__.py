@@ -89,7 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--draft-cap", type=int, default=24, metavar="N", help="drafted rows a forward, 1 to 48")
     command.add_argument(
-        "--gate", choices=("cost", "all", "colibri", "rearming"), default="cost", help="which drafts pay"
+        "--gate",
+        choices=("cost", "bytes", "all", "colibri", "rearming"),
+        default="cost",
+        help="which drafts pay: by time, by bytes of experts on disk, all, colibri's 50%% rule, the same re-arming",
     )
     command.add_argument("--linear", action="store_true", help="one source a forward and no tree, as colibri does")
     command.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default)")

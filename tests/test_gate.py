@@ -12,6 +12,7 @@ from gdlib.drafts.gate import (
     GATES,
     Acceptance,
     AllRows,
+    BytesGate,
     ColibriGuard,
     CostGate,
     Costs,
@@ -233,9 +234,9 @@ def test_free_rows_are_all_taken_and_dear_ones_only_when_certain():
 
 
 def test_gates_by_name():
-    assert [type(named_gate(name)) for name in GATES] == [CostGate, AllRows, ColibriGuard, ReArming]
+    assert [type(named_gate(name)) for name in GATES] == [CostGate, BytesGate, AllRows, ColibriGuard, ReArming]
     assert named_gate("cost") is not named_gate("cost")
-    with pytest.raises(ValueError, match="gate 'half': there is cost, all, colibri, rearming"):
+    with pytest.raises(ValueError, match="gate 'half': there is cost, bytes, all, colibri, rearming"):
         named_gate("half")
 
 

@@ -26,6 +26,7 @@ from gdlib.tokens.vocabulary import Vocabulary
 
 V = 97
 CHARS = Vocabulary.from_characters(CHARACTERS)
+CHARS_97 = Vocabulary([bytes([32 + i]) for i in range(95)] + [b""] * 3, [97])  # an eos that no model here can write
 RECORDS = r"""
 root ::= record+
 record ::= "{\"id\":" number ",\"ok\":" ("true" | "false") ",\"kind\":\"" ("red" | "green" | "blue") "\"}"
@@ -367,7 +368,7 @@ def test_a_model_that_cannot_verify_decodes_plainly_only():
 
 
 def test_generate_takes_names_objects_and_models_of_both_kinds():
-    vocab = Vocabulary([bytes([32 + i]) for i in range(95)] + [b""] * 3, [97])  # an eos that the model cannot write
+    vocab = CHARS_97
     bare = tiny_llama()
     plain = gdlib.generate(bare, [1, 2], vocab, drafts=(), max_tokens=60)
     assert plain.text == vocab.decode(plain.ids).decode() and plain.report["sources"] == {}
@@ -412,6 +413,19 @@ def test_generate_says_what_it_cannot_do(model):
         gdlib.generate(model, [1], drafts=(), **ask)
     with pytest.raises(ValueError, match="gate 'x'"):
         gdlib.generate(model, [1], CHARS, drafts=(), gate="x", **ask)
+    with pytest.raises(DraftError, match="gate 'bytes' counts experts read from disk"):
+        gdlib.generate(model, [1], CHARS, drafts=["ngram"], gate="bytes", **ask)
+    with pytest.raises(ValueError, match="prompt_ids is a text"):
+        gdlib.generate(model, "text", CHARS, drafts=(), **ask)
+    with pytest.raises(ValueError, match="vocab is a list"):
+        gdlib.generate(model, [1], [b"a"], drafts=(), **ask)
+    with pytest.raises(ValueError, match="grammar is a str"):
+        gdlib.generate(model, [1], CHARS, grammar='root ::= "a"', **ask)
+
+
+def test_a_prompt_may_be_any_iterable(model):
+    whole = gdlib.generate(model, [1, 2, 3], CHARS, drafts=(), max_tokens=5).ids
+    assert gdlib.generate(model, iter([1, 2, 3]), CHARS, drafts=(), max_tokens=5).ids == whole
 
 
 # Jump-forward
@@ -471,6 +485,24 @@ def test_a_forward_that_fails_half_way_leaves_nothing_behind():
     hook.remove()
     assert free(model, prompt, [], 40).ids == gold
     assert speculative(model, prompt, [right(gold)], [], 40, gate=AllRows()).ids == gold
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_draft_that_the_model_breaks_on_does_not_break_the_text(linear, sampled):
+    """A token whose embedding is NaN poisons every row of its forward; plain decoding never reads it."""
+    bare, hot = tiny_llama(), dict(temperature=1.0) if sampled else {}
+    bare.lm_head.weight = torch.nn.Parameter(bare.lm_head.weight.clone())
+    gold = gdlib.generate(bare, [1, 2], CHARS_97, drafts=(), max_tokens=40, **hot).ids
+    never = next(token for token in range(3, 97) if token not in gold)
+    with torch.no_grad():
+        bare.model.embed_tokens.weight[never] = float("nan")
+    model = CausalModel(bare)
+    broken = Scripted(lambda place, room: [[never], [*gold[place : place + 2], never], gold[place : place + room]])
+    drafted = gdlib.generate(model, [1, 2], CHARS_97, drafts=[broken], max_tokens=40, gate="all", linear=linear, **hot)
+    assert drafted.ids == gold
+    with pytest.raises(ModelError, match="not finite"):  # reached, it is said
+        gdlib.generate(model, [1, never], CHARS_97, drafts=[broken], max_tokens=40, gate="all", linear=linear, **hot)
 
 
 @pytest.mark.parametrize("linear", [False, True])

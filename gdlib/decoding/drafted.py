@@ -170,7 +170,8 @@ class _Decided:
         return self._decide(self.model(new_ids)[None], Tree())[0]
 
     def verify(self, root: int, tree: Tree) -> torch.Tensor:
-        return self._decide(self.model.verify(root, tree), tree)
+        rows = self.model.verify(root, tree)
+        return self._decide(rows, tree if len(rows) > 1 else Tree())
 
     def _decide(self, rows: torch.Tensor, tree: Tree) -> torch.Tensor:
         """uint8[n + 1, V + 1] from float[n + 1, V]; rows that the text does not reach stay 0."""

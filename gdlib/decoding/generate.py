@@ -36,6 +36,7 @@ def generate(
     gate: str | Gate = "cost",
     linear: bool = False,
     on_tokens: Callable[[list[int]], None] | None = None,
+    on_forward: Callable[[object, list[str], list[bool]], None] | None = None,
     trace: bool = False,
 ) -> Generation:
     """Decode with drafts: the text that plain decoding writes, in fewer forwards.
@@ -45,17 +46,25 @@ def generate(
     one from; one of the two is needed for the eos, the text, and whatever reads the grammar. grammar: what the draft
     sources expect; a guess that never narrows the output, unless constrain=True, which makes the output conform.
     drafts: names ("grammar", "ngram", "mtp", "branches") or Source objects, the first of two that propose the same
-    token has it; () decodes plainly. gate: "cost", "all", "colibri", "rearming" or a Gate. The rest as `speculative`.
+    token has it; () decodes plainly. gate: "cost", "bytes" (of experts on disk), "all", "colibri", "rearming" or a
+    Gate. The rest as `speculative`.
 
     Raises ValueError for parameters that do not fit together, DraftError (a ValueError) for a source that cannot be
     had, and what `speculative` raises.
     """
-    if not hasattr(model, "reset"):
-        model = CausalModel(model)
+    if isinstance(prompt_ids, str):
+        raise ValueError("prompt_ids is a text: give its token ids, such as tokenizer(text)['input_ids']")
+    prompt_ids = list(prompt_ids)
     if vocab is None:
         if tokenizer is None:
             raise ValueError("generate needs a vocab (gdlib.Vocabulary) or a tokenizer to make one from")
         vocab = Vocabulary.from_hf(tokenizer)
+    if not isinstance(vocab, Vocabulary):
+        raise ValueError(f"vocab is a {type(vocab).__name__}: give a gdlib.Vocabulary, or tokenizer=")
+    if grammar is not None and not isinstance(grammar, Grammar):
+        raise ValueError(f"grammar is a {type(grammar).__name__}: make one by gdlib.Grammar.from_gbnf, for example")
+    if not hasattr(model, "reset"):
+        model = CausalModel(model)
     if constrain and grammar is None:
         raise ValueError("constrain=True needs a grammar to constrain to")
     generator = None
@@ -76,6 +85,7 @@ def generate(
         draft_cap=draft_cap,
         linear=linear,
         on_tokens=on_tokens,
+        on_forward=on_forward,
         trace=trace,
     )
     text = generation.ids[:-1] if generation.stop == "eos" else generation.ids

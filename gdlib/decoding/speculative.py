@@ -21,6 +21,7 @@ from time import perf_counter
 import torch
 
 from gdlib.decoding import Generation, room
+from gdlib.decoding.expert_use import PROMPT, TEXT, ExpertUse
 from gdlib.decoding.guided import choose_legal
 from gdlib.decoding.sampling import check_sampling, pick
 from gdlib.drafts import MAX_DRAFT, DraftError, Source
@@ -46,6 +47,7 @@ def speculative(
     draft_cap: int = 24,
     linear: bool = False,
     on_tokens: Callable[[list[int]], None] | None = None,
+    on_forward: Callable[[object, list[str], list[bool]], None] | None = None,
     trace: bool = False,
 ) -> Generation:
     """Generate until an eos, `max_tokens`, or the end of the model's context.
@@ -53,13 +55,16 @@ def speculative(
     model: a gdlib.models.hf.CausalModel, or one with its `verify` and `keep`; without sources any model will do.
     matcher: the text is made to conform, as by `guided` (reset first; afterwards it stands behind the text).
     gate: decides which drafts are worth their rows (default: a CostGate). draft_cap: rows of drafts a forward, 1 to 48.
-    linear: one source a forward, without branches. on_tokens: called with the new ids of every forward.
+    linear: one source a forward, without branches. on_tokens: called with the new ids of every forward. on_forward:
+    where the model's experts are on disk, called behind every forward with the store's log of it and, for each of its
+    rows, whose it is ("prompt", "text" for the row that plain decoding reads too, or a source) and whether it was kept.
 
     The report: tokens; forwards (the prompt's among them); tokens_per_forward; seconds, and draft_seconds of them for
     growing trees; tokens_per_s; rows (draft rows that were verified); accepted and bonus (tokens = accepted + bonus, a
     forward gives at most one bonus token, which nobody drafted); sources: name -> {proposed, accepted}, of rows that
     were verified and are not behind another source's refused row; stop; with a matcher also masked and forced, as
-    `guided` counts them. Measuring a CostGate's costs, once a model, is not in seconds.
+    `guided` counts them; where experts are on disk also experts, as `ExpertUse.report` tells. Measuring a CostGate's
+    costs, once a model, and counting experts are not in seconds.
 
     Raises ValueError for a prompt that leaves no room or a parameter out of range, DraftError for a model that cannot
     verify drafts, and what `guided` and the model raise.
@@ -80,6 +85,8 @@ def speculative(
     ids, tree, forwards, bonus, drafted = out.ids, Tree(), 0, 0, 0
     counts = {source.name: {"proposed": 0, "accepted": 0} for source in sources}
     draft_seconds = 0.0
+    store = getattr(model, "store", None)
+    use, log = (None, None) if store is None else (ExpertUse(store), store.last)
 
     began = perf_counter()
     model.reset()
@@ -101,6 +108,8 @@ def speculative(
             ready = perf_counter()
             rows = model.verify(ids[-1], tree)
             gate.spent(1 + len(tree), perf_counter() - ready)
+            if len(rows) == 1:  # the drafts broke the model, and it read the root alone
+                tree = Tree()
             draft_seconds += ready - start
         else:
             rows = model((ids[-1],))[None]
@@ -116,6 +125,14 @@ def speculative(
             drafted += len(tree)
         for source in sources:
             source.commit(new)
+        if use is not None and store.last is not log:  # a kept prompt takes no forward
+            start, log = perf_counter(), store.last
+            rows_of = [PROMPT] * len(prompt_ids) if forwards == 1 else [TEXT, *tree.sources]
+            kept = [True] * len(rows_of) if forwards == 1 else [True, *_is_kept(tree, path)]
+            use.add(log, rows_of, kept)
+            if on_forward:
+                on_forward(log, rows_of, kept)
+            began += perf_counter() - start
         if trace:
             _trace(out, tree, new, path, forwards)
         ids += new
@@ -138,8 +155,14 @@ def speculative(
         "sources": counts,
         "stop": out.stop,
         **legal,
+        **({} if use is None else {"experts": use.report()}),
     }
     return out
+
+
+def _is_kept(tree: Tree, path: list[int]) -> list[bool]:
+    accepted = set(path)
+    return [node in accepted for node in range(len(tree))]
 
 
 def _walk(

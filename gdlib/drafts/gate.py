@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gdlib.drafts import MAX_DRAFT
+from gdlib.drafts import MAX_DRAFT, DraftError
 from gdlib.drafts.tree import ROOT, Tree
 
 PRIORS = {"grammar": 0.9, "mtp": 0.6, "ngram": 0.5, "branches": 0.3}
@@ -171,7 +171,8 @@ class Costs:
     def spent(self, rows: int, seconds: float, weight: float = 0.1) -> None:
         """Move towards a forward that was seen: its width most, the others by half as much in proportion.
 
-        The machine that slows down slows all widths. One odd time counts as at most twice or half of what was expected.
+        seconds: or whatever unit this counts in. The machine that slows down slows all widths. One odd time counts as
+        at most twice or half of what was expected.
         """
         ratio = float(np.clip(seconds / self(rows), 0.5, 2.0))
         near = np.maximum(1 - np.abs(np.log2(self.widths / rows)), 0)  # 1 at this width, 0 an octave away
@@ -225,7 +226,11 @@ class CostGate(AllRows):
         self._judged = None
         if self._of_model:
             if getattr(model, "costs", None) is None:
+                store = getattr(model, "store", None)
+                residents = store.snapshot() if store is not None else None
                 model.costs = Costs.measure(model)
+                if store is not None:
+                    store.restore(residents)
             self.costs = model.costs
 
     def trim(self, tree: Tree) -> Tree:
@@ -265,6 +270,33 @@ class CostGate(AllRows):
         self.costs.spent(rows, seconds)
 
 
+class BytesGate(CostGate):
+    """The same choice by bytes of experts that a forward reads from disk, and one expert's for the forward itself.
+
+    It begins with the union of independent, even routing, and what does not fit into memory of it; then it goes by the
+    bytes that were read. Nothing is timed, so it decides alike on a busy machine and on a quiet one.
+    """
+
+    def begin(self, model) -> None:
+        """Raises DraftError for a model whose experts are all in memory."""
+        self._judged, self._store = None, getattr(model, "store", None)
+        if self._store is None:
+            raise DraftError("gate 'bytes' counts experts read from disk: stream the model's, or take gate 'cost'")
+        if getattr(model, "byte_costs", None) is None:
+            model.byte_costs = expected_bytes(self._store)
+        self.costs = model.byte_costs
+
+    def spent(self, rows: int, seconds: float) -> None:
+        self.costs.spent(rows, self._store.expert_bytes + self._store.last.miss_bytes)
+
+
+def expected_bytes(store, widths: Sequence[int] = WIDTHS) -> Costs:
+    """Costs in bytes by width, if rows pick experts evenly and independently and the store serves its share of them."""
+    absent = max(0.0, 1 - store.capacity / (store.layers * store.experts))
+    union = [store.experts * (1 - (1 - store.top_k / store.experts) ** rows) for rows in widths]
+    return Costs(widths, [store.expert_bytes * (1 + store.layers * absent * distinct) for distinct in union])
+
+
 def path_chances(tree: Tree, gate: Gate) -> list[float]:
     """float[n]: the gate's estimate of the probability that the whole path to each node is accepted."""
     chances = [1.0]
@@ -273,7 +305,7 @@ def path_chances(tree: Tree, gate: Gate) -> list[float]:
     return chances[1:]
 
 
-GATES = {"cost": CostGate, "all": AllRows, "colibri": ColibriGuard, "rearming": ReArming}
+GATES = {"cost": CostGate, "bytes": BytesGate, "all": AllRows, "colibri": ColibriGuard, "rearming": ReArming}
 
 
 def named_gate(name: str) -> Gate:

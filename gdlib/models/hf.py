@@ -186,6 +186,7 @@ class CausalModel:
         self.length = 0
         self._rows = 0  # rows of the cache past `length`: verified, and not kept yet
         self.costs = None  # what a forward costs by its width (gdlib.drafts.gate.Costs), once somebody measured it
+        self.store = getattr(model, "expert_store", None)  # where its experts are read from, if they are (models.moe)
 
     def reset(self) -> None:
         self.length = self._rows = 0
@@ -227,7 +228,9 @@ class CausalModel:
 
         root: the last token of the text, not read yet; tree: a gdlib.drafts.tree.Tree. A node's position is its depth,
         and it looks at the text and its ancestors alone (an additive 4D mask; a chain needs none). The rows wait for
-        `keep`; the next forward discards them. An empty tree is the very forward that plain decoding makes.
+        `keep`; the next forward discards them. An empty tree is the very forward that plain decoding makes. Where the
+        logits are not all finite, a drafted token may be what the model breaks on: then the root is read alone, and
+        float[1, V] comes back.
 
         Raises ValueError where no prompt was read or the tree does not fit the context, ModelError where the cache
         cannot be taken back (sliding windows, recurrent layers) or the attention takes no mask.
@@ -257,9 +260,7 @@ class CausalModel:
         self._rows = count
         out = self.model(input_ids=ids, cache=self._cache, use_cache=True, logits_to_keep=count, **where)
         logits = out.logits[0]
-        if not torch.isfinite(logits).all():
-            raise ModelError(f"the model's logits at positions {self.length + 1} to {deepest} are not finite")
-        return logits
+        return logits if torch.isfinite(logits).all() else self.verify(root, tree.keep(()))
 
     def keep(self, nodes: Sequence[int]) -> None:
         """Take the verified root and these nodes, a path from it, into the text; the other rows go.
