@@ -17,7 +17,7 @@ LAYERS, EXPERTS, TOP_K, SIZE = 3, 12, 2, 1000
 class FakeStore:
     """Logs routing drawn by row, as a store would, for a model without experts; keeps nothing between forwards."""
 
-    layers, experts, top_k, expert_bytes, capacity = LAYERS, EXPERTS, TOP_K, SIZE, LAYERS * 3
+    layers, experts, top_k, expert_bytes, slots, pins = LAYERS, EXPERTS, TOP_K, SIZE, 2, LAYERS
 
     def __init__(self, seed=0, resident=4):
         self.chance, self.last, self.logs, self.resident = random.Random(seed), None, [], resident
@@ -58,7 +58,7 @@ def slow_count(forwards):
     """(rejected bytes, source -> counts) of (log, sources, kept), one row after the other."""
     rejected, counts = 0, {}
     for log, sources, kept in forwards:
-        for row, name in enumerate(sources):
+        for name in sources:
             mine = counts.setdefault(name, dict(rows=0, selections=0, distinct=0, loads=0, miss_bytes=0))
             mine["rows"] += 1
             mine["selections"] += LAYERS * TOP_K

@@ -292,7 +292,7 @@ class BytesGate(CostGate):
 
 def expected_bytes(store, widths: Sequence[int] = WIDTHS) -> Costs:
     """Costs in bytes by width, if rows pick experts evenly and independently and the store serves its share of them."""
-    absent = max(0.0, 1 - store.capacity / (store.layers * store.experts))
+    absent = max(0.0, 1 - (store.slots * store.layers + store.pins) / (store.layers * store.experts))
     union = [store.experts * (1 - (1 - store.top_k / store.experts) ** rows) for rows in widths]
     return Costs(widths, [store.expert_bytes * (1 + store.layers * absent * distinct) for distinct in union])
 

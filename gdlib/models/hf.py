@@ -84,16 +84,21 @@ def load_tokenizer(name: str = SMOLLM2):
     return _from_pretrained(name, AutoTokenizer)
 
 
-def load(name: str = SMOLLM2, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32):
+def load(
+    name: str = SMOLLM2,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    kind: type | None = None,
+):
     """(model, tokenizer) of transformers for `name`: the default, a folder, a GGUF file, or a hub id.
 
-    Raises ModelError for a model that is not there, that the hub does not give, or whose weights are in a format that
-    can run code.
+    kind: the class to load it by instead of AutoModelForCausalLM. Raises ModelError for a model that is not there, that
+    the hub does not give, or whose weights are in a format that can run code.
     """
     from transformers import AutoModelForCausalLM
 
     tokenizer = load_tokenizer(name)
-    model = _from_pretrained(name, AutoModelForCausalLM, dtype=dtype, use_safetensors=True).to(device).eval()
+    model = _from_pretrained(name, kind or AutoModelForCausalLM, dtype=dtype, use_safetensors=True).to(device).eval()
     if model.device.type == "cpu" and dtype == torch.float32:
         for module in model.modules():
             if type(module) is torch.nn.Linear:
@@ -120,7 +125,11 @@ class FewRows(torch.nn.Linear):
         return out.view(*rows.shape[:-1], self.out_features)
 
 
-def _from_pretrained(name: str, kind, **options):
+def folder(name: str) -> Path | None:
+    """The folder with the model's files, fetched or converted where it has to be; None for what is a hub id.
+
+    Raises ModelError for a folder or file that is not there, and for one without safetensors.
+    """
     path = Path(name).expanduser()
     if name == SMOLLM2:
         path = fetch_smollm2()
@@ -128,27 +137,52 @@ def _from_pretrained(name: str, kind, **options):
         path = _converted(path)
     if not path.is_dir() and (path.exists() or len(path.parts) > 2 or name.startswith((".", "/", "~"))):
         raise ModelError(f"model {name!r}: no such folder. Give a folder with config.json, a .gguf file, or a hub id.")
-    if path.is_dir() and not any(path.glob("*.safetensors")):
+    if not path.is_dir():
+        return None
+    if not any(path.glob("*.safetensors")):
         found = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
         raise ModelError(
             f"model folder {name!r} has no .safetensors weights (found: {found}). Pickled weights are never loaded; "
             "convert them to safetensors first."
         )
+    return path
+
+
+def snapshot(name: str) -> Path:
+    """`folder`, and for a hub id that of the hub's cache, fetched if need be. ModelError where the hub has no such."""
+    path = folder(name)
+    if path is not None:
+        return path
+    from huggingface_hub import snapshot_download
+
     try:
-        return kind.from_pretrained(str(path) if path.is_dir() else name, trust_remote_code=False, **options)
+        return Path(snapshot_download(name, allow_patterns=["*.safetensors", "*.json"]))
+    except (OSError, ValueError) as error:
+        raise _absent(name, error) from error
+
+
+def _from_pretrained(name: str, kind, **options):
+    path = folder(name)
+    try:
+        return kind.from_pretrained(str(path or name), trust_remote_code=False, **options)
     except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()
-        if path.is_dir():
+        if path is not None:
+            reason = str(error).strip().splitlines()
             raise ModelError(
                 f"model {name!r}: the folder {path} is there and cannot be loaded: {reason[0] if reason else error!r}. "
                 "It needs config.json, a tokenizer and whole .safetensors. In gdlib's cache, delete it: "
                 "it is made anew."
             ) from error
-        raise ModelError(
-            f"model {name!r} could not be loaded: no such folder, and no hub that has it as safetensors was reached. "
-            f"Use {SMOLLM2!r} (from its wheel), a folder, or fetch it where there is a network. "
-            f"transformers said: {reason[0] if reason else type(error).__name__}"
-        ) from error
+        raise _absent(name, error) from error
+
+
+def _absent(name: str, error: Exception) -> ModelError:
+    reason = str(error).strip().splitlines()
+    return ModelError(
+        f"model {name!r} could not be loaded: no such folder, and no hub that has it as safetensors was reached. "
+        f"Use {SMOLLM2!r} (from its wheel), a folder, or fetch it where there is a network. "
+        f"transformers said: {reason[0] if reason else type(error).__name__}"
+    )
 
 
 def _converted(gguf: Path) -> Path:
