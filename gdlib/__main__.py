@@ -11,6 +11,7 @@ import argparse
 import codecs
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -100,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 is all (default)")
     command.add_argument("--seed", type=int, default=0, help="of the sampler (default: 0)")
     command.add_argument("--json", action="store_true", help="one JSON object on one line instead of text and report")
+    _store_options(command)
 
     command = commands.add_parser(
         "forced",
@@ -122,6 +124,18 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("fetch", help="fetch the default model (98 MB) and vocabulary, and check them")
     command.set_defaults(run=fetch)
     return parser
+
+
+def _store_options(command: argparse.ArgumentParser) -> None:
+    store = command.add_argument_group(
+        "experts on disk", "any of these streams the experts of a mixture of experts from its file, as they are needed"
+    )
+    store.add_argument("--slots", type=int, metavar="N", help="experts a layer that stay in memory (default: all)")
+    store.add_argument("--capacity", metavar="SIZE", help="the same as bytes for all layers, such as 64MB")
+    store.add_argument("--pin", metavar="SIZE", help="bytes of the most used experts that never leave, such as 4MB")
+    store.add_argument("--policy", choices=("lru", "lfru"), help="which expert leaves its slot (default: lru)")
+    store.add_argument("--disk-bandwidth", metavar="RATE", help="emulate a disk no quicker than this, such as 1GB/s")
+    store.add_argument("--disk-latency", metavar="TIME", help="and this before each read, such as 100us")
 
 
 def _grammar_options(command: argparse.ArgumentParser, required: bool) -> None:
@@ -206,6 +220,45 @@ def _check_generate(options) -> None:
             raise InputError(f"{flag} {value}: {wanted}")
 
 
+_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+
+def _quantity(flag: str, text: str | None, units: dict[str, float], wanted: str) -> float | None:
+    """A number with a unit; None where there is no text. InputError where it is no such thing."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
+    if not found or found[2].lower() not in units:
+        raise InputError(f"{flag} {text!r}: want {wanted}")
+    return float(found[1]) * units[found[2].lower()]
+
+
+def _store(options) -> dict | None:
+    """What --slots and its like ask for, as options of gdlib.models.moe.stream; None where none of them is given."""
+    names = ("slots", "capacity", "pin", "policy", "disk_bandwidth", "disk_latency")
+    if all(getattr(options, name) is None for name in names):
+        return None
+    if options.slots is not None and options.slots < 0:
+        raise InputError(f"--slots {options.slots}: want 0 or more")
+    if options.slots is not None and options.capacity is not None:
+        raise InputError("--slots and --capacity say the same twice: give one")
+    capacity = _quantity("--capacity", options.capacity, _SIZES, "bytes, such as 64MB")
+    pin = _quantity("--pin", options.pin, _SIZES, "bytes, such as 4MB")
+    rate = (options.disk_bandwidth or "").strip().removesuffix("/s") or options.disk_bandwidth
+    bandwidth = _quantity("--disk-bandwidth", rate, _SIZES, "bytes a second, such as 1GB/s")
+    latency = _quantity("--disk-latency", options.disk_latency, _TIMES, "a time, such as 100us or 0.1ms")
+    if bandwidth == 0:
+        raise InputError("--disk-bandwidth 0: such a disk reads nothing")
+    given = {"slots": options.slots, "capacity_bytes": None if capacity is None else int(capacity)}
+    given |= {"pin_bytes": int(pin or 0), "policy": options.policy or "lru"}
+    if bandwidth or latency:
+        from gdlib.models.slow_disk import Disk
+
+        given["disk"] = Disk(bandwidth=bandwidth or float("inf"), latency=latency or 0.0)
+    return given
+
+
 def _has_grammar(options) -> bool:
     return any(given is not None for given in (options.grammar, options.schema, options.regex))
 
@@ -249,20 +302,29 @@ def generate(options) -> int:
     prompt = options.prompt if options.prompt is not None else _read(options.prompt_file)
     if not prompt:
         raise InputError("the prompt is empty: give --prompt or --prompt-file a text to continue")
+    store = _store(options)
+    if options.gate == "bytes" and store is None:
+        raise InputError("--gate bytes counts experts read from disk: give --slots or another of its options")
     grammar = _grammar(options)
     device = _device(options.device)
 
     from gdlib.decoding.generate import generate
-    from gdlib.models.hf import CausalModel, load
+    from gdlib.models.hf import load
+    from gdlib.models.mtp import causal
     from gdlib.tokens.vocabulary import Vocabulary
 
     _quiet_transformers()
-    transformer, tokenizer = load(options.model, device)
+    if store is None:
+        transformer, tokenizer = load(options.model, device)
+    else:
+        from gdlib.models.moe import stream
+
+        transformer, tokenizer = stream(options.model, device=device, **store)
     vocab = Vocabulary.from_hf(tokenizer)
     prompt_ids = _prompt_ids(tokenizer, prompt, options.chat)
     stream = _Stream(vocab)
     generation = generate(
-        CausalModel(transformer),
+        causal(transformer),
         prompt_ids,
         vocab,
         grammar=grammar,
@@ -326,7 +388,7 @@ def _write(text: str) -> None:
 
 
 def report_lines(report: dict) -> list[str]:
-    """colibri's line for every source, then forwards, tokens a forward and tokens a second."""
+    """colibri's line for every source, then forwards, tokens a forward and a second, and what experts on disk cost."""
     lines = []
     for name, count in report.get("sources", {}).items():
         proposed, accepted = count["proposed"], count["accepted"]
@@ -335,7 +397,15 @@ def report_lines(report: dict) -> list[str]:
     tokens, forwards = report["tokens"], report["forwards"]
     each, speed = report["tokens_per_forward"], report["tokens_per_s"]
     counts = f"{_counted(tokens, 'token')}, {_counted(forwards, 'forward')}"
-    return [*lines, f"{counts}, {each:.2f} tokens per forward, {speed:.1f} tok/s"]
+    lines.append(f"{counts}, {each:.2f} tokens per forward, {speed:.1f} tok/s")
+    if use := report.get("experts"):
+        served = sum(use["hits"].values())
+        share = f"{100 * served / use['distinct']:.0f}% hits" if use["distinct"] else "none asked for"
+        pinned = f" ({use['hits']['pinned']} pinned)" if use["hits"]["pinned"] else ""
+        read = f"{use['miss_bytes'] / 1e6:.2f} MB read ({use['miss_bytes'] / max(tokens, 1) / 1e3:.1f} kB a token)"
+        refused = f"{use['rejected_bytes'] / 1e6:.2f} MB of it for refused drafts alone"
+        lines.append(f"experts: {share}{pinned}, {_counted(use['loads'], 'load')}, {read}, {refused}")
+    return lines
 
 
 def _counted(count: int, noun: str) -> str:

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from gdlib import Grammar
 from gdlib.__main__ import FORCED, PLAIN, _quiet_transformers, main, report_lines, show_forced
-from gdlib.bench.drafting import forced_bytes
+from gdlib.bench.drafting import forced_bytes, grammar_file, workloads
 from gdlib.models.hf import load_tokenizer
 
 ORDERS = r"""root ::= order ("\n" order)*
@@ -108,6 +108,27 @@ def test_the_stream_is_the_text_and_ends_with_a_line_for_every_source(capsys, mo
     assert re.fullmatch(r"grammar: (\d+% acceptance|none) \(\d+/\d+ forced drafts\)", lines[0])
     assert re.fullmatch(r"ngram: (\d+% acceptance|none) \(\d+/\d+ drafts\)", lines[1])
     assert re.fullmatch(r"\d+ tokens, \d+ forwards, \d+\.\d\d tokens per forward, [\d.]+ tok/s", lines[2])
+
+
+def test_experts_on_disk_change_no_text_and_are_counted(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("GDLIB_CACHE", str(tmp_path))
+    prompt = workloads(["ndjson"])[0].prompts[0]
+    common = ("--model", "tiny-moe", "--prompt", prompt, "--grammar", str(grammar_file("ndjson")), "--max-tokens", "24")
+    resident = generated(capsys, *common, "--sources", "none")
+    slow = ("--slots", "8", "--pin", "1MB", "--disk-bandwidth", "1GB/s", "--disk-latency", "100us", "--gate", "bytes")
+    streamed = generated(capsys, *common, *slow, "--sources", "grammar,ngram,mtp,branches")
+    assert streamed["ids"] == resident["ids"] and "experts" not in resident["report"]
+    use = streamed["report"]["experts"]
+    assert use["loads"] > 0 and use["miss_bytes"] == use["loads"] * use["expert_bytes"]
+    last = said(capsys, "generate", *common, "--capacity", "4MB", "--policy", "lfru", "--sources", "none").splitlines()
+    assert re.fullmatch(
+        r"experts: \d+% hits, \d+ loads?, [\d.]+ MB read \([\d.]+ kB a token\), 0.00 MB of it for refused drafts alone",
+        last[-1],
+    )
+
+
+def test_a_model_without_experts_cannot_be_streamed(capsys, model):
+    assert "not a mixture of experts" in wrong(capsys, "generate", "--model", model, "--prompt", "x", "--slots", "4")
 
 
 def test_nothing_drafted_is_none_and_no_share():
@@ -288,6 +309,16 @@ NO_MODEL = "/no/such/folder"  # whoever looks for it says so
         (["--device", "abacus"], r"--device: no 'abacus' here"),
         (["--device", "meta"], r"--device: no 'meta' here"),
         (["--prompt-file", "x"], r"not allowed with argument --prompt"),
+        (["--slots", "-1"], r"--slots -1: want 0 or more"),
+        (["--slots", "3", "--capacity", "4MB"], r"--slots and --capacity say the same twice"),
+        (["--capacity", "3 parsecs"], r"--capacity '3 parsecs': want bytes, such as 64MB"),
+        (["--pin", "-4MB"], r"--pin '-4MB': want bytes|--pin: expected one argument"),
+        (["--pin", "much"], r"--pin 'much': want bytes, such as 4MB"),
+        (["--disk-bandwidth", "fast"], r"--disk-bandwidth 'fast': want bytes a second, such as 1GB/s"),
+        (["--disk-bandwidth", "0"], r"--disk-bandwidth 0: such a disk reads nothing"),
+        (["--disk-latency", "3 weeks"], r"--disk-latency '3 weeks': want a time"),
+        (["--policy", "fifo"], r"--policy: invalid choice: 'fifo'"),
+        (["--gate", "bytes"], r"--gate bytes counts experts read from disk: give --slots"),
     ],
 )
 def test_arguments_that_are_wrong_show_before_the_model_loads(capsys, arguments, expected):

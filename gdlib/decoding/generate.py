@@ -11,7 +11,7 @@ from gdlib.decoding.speculative import speculative
 from gdlib.drafts import SOURCES, DraftError, Source
 from gdlib.drafts.gate import Gate, named_gate
 from gdlib.grammar.nodes import Grammar
-from gdlib.models.hf import CausalModel
+from gdlib.models.mtp import causal
 from gdlib.tokens.matcher import Matcher
 from gdlib.tokens.vocabulary import Vocabulary
 
@@ -64,7 +64,7 @@ def generate(
     if grammar is not None and not isinstance(grammar, Grammar):
         raise ValueError(f"grammar is a {type(grammar).__name__}: make one by gdlib.Grammar.from_gbnf, for example")
     if not hasattr(model, "reset"):
-        model = CausalModel(model)
+        model = causal(model)
     if constrain and grammar is None:
         raise ValueError("constrain=True needs a grammar to constrain to")
     generator = None

@@ -10,7 +10,8 @@ from gdlib.drafts import DraftError
 class MTPSource:
     """model: has `mtp_depth`, how many tokens its head predicts, and `mtp(ahead, room)`, those behind `ahead`.
 
-    The model follows its own text, so there is nothing to commit. Raises DraftError for a model without such a head.
+    The model follows what it has read, which is the text but for its last token, since that is read by the next
+    forward: so `ahead` begins with it. Raises DraftError for a model without such a head.
     """
 
     name = "mtp"
@@ -20,15 +21,19 @@ class MTPSource:
             inner = type(getattr(model, "model", model)).__name__
             raise DraftError(f"{inner} has no multi-token head: leave 'mtp' out of the draft sources")
         self.model = model
+        self._last = -1
 
     def begin(self, prompt_ids: Sequence[int]) -> None:
-        """Nothing to do: the model reads the prompt."""
+        """The model reads the prompt; its last token is not ahead of it."""
+        self._last = -1
 
     def commit(self, ids: Sequence[int]) -> None:
-        """Nothing to do: the model reads what is kept."""
+        """Note the last token; the model reads it with the next forward."""
+        if len(ids):
+            self._last = ids[-1]
 
     def propose(self, ahead: Sequence[int], room: int) -> list[Sequence[int]]:
         """One path of at most `mtp_depth` tokens; how far behind its own text it can look is the model's business."""
         room = min(room, self.model.mtp_depth)
-        path = self.model.mtp(ahead, room) if room > 0 else []
+        path = self.model.mtp((self._last, *ahead), room) if room > 0 and self._last >= 0 else []
         return [path[:room]] if len(path) else []

