@@ -192,17 +192,41 @@ def test_the_gate_keeps_the_best_of_all_prefix_closed_sets(seed):
     assert speed([tree.tokens.index(t) for t in kept.tokens]) == pytest.approx(best)
 
 
+def asked(gate, tree):
+    """What `grow` gives the gate: the tree, or nothing where its source is not to be asked."""
+    return tree if gate.chance(tree.sources[0], 1, 0) > 0 else Tree()
+
+
 def test_where_nothing_pays_it_drafts_nothing_and_notices_when_drafts_would_pay():
     gate = CostGate(Costs((1, 2, 8), (1.0, 1.3, 1.5)))
     teach(gate, "ngram", 0, 100)
     for _ in range(100):  # the text is never what is proposed: plain decoding, without a probe
-        assert len(gate.trim(chain(8))) == 0
+        assert len(gate.trim(asked(gate, chain(8)))) == 0
         gate.saw([99])
-    sizes, tree = [], chain(8)
-    for place in range(80):  # now it always is, a token a forward
-        sizes.append(len(gate.trim(tree)))
-        gate.saw([place % 8])
-    assert sizes[0] == 0 and sizes[-1] == 8
+    sizes = []
+    for _ in range(200):  # now it always is, eight tokens a forward
+        sizes.append(len(gate.trim(asked(gate, chain(8)))))
+        gate.saw(list(range(8)))
+    assert sizes[0] == 0 and sizes[-20:] == [8] * 20
+
+
+def test_a_source_that_is_worth_no_row_is_asked_less_and_less_and_at_once_again_when_it_is():
+    gate, asks = CostGate(Costs((1, 2, 48), (1.0, 1.3, 15.0))), []
+    teach(gate, "ngram", 0, 100)
+    for forward in range(60):
+        tree = asked(gate, chain(8))
+        asks += [forward] if len(tree) else []
+        gate.trim(tree)
+        gate.saw([99])
+    gaps = np.diff(asks).tolist()
+    assert gaps[:3] == [2, 4, 8] and set(gaps[2:]) == {gate.longest}
+    assert gate.chance("grammar", 1, 0) > 0  # the others are none the worse for it
+    gate.begin(Markov(np.zeros((97, 97))))  # another text
+    assert gate.chance("ngram", 1, 0) > 0
+    teach(gate, "ngram", 1, 100)
+    for _ in range(9):
+        assert len(gate.trim(asked(gate, chain(1)))) == 1
+        gate.saw([0])
 
 
 def test_a_guess_is_judged_by_the_text_over_several_forwards():

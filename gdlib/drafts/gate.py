@@ -211,19 +211,23 @@ class CostGate(AllRows):
     (1 + sum of path probabilities) / seconds(1 + n).
 
     A guess needs no row to be judged: what is emitted later says whether it was right. So the gate learns from all
-    that was proposed, and notices for free when drafts would pay again.
+    that was proposed, and notices when drafts would pay again. But asking is not free either: a source whose guesses
+    were not worth a row is asked again after a pause, which doubles each time up to `longest` forwards.
     """
 
     least = 0.01
+    longest = 8
 
     def __init__(self, costs: Costs | None = None):
         """costs: None to take those of the model (measured once and kept with it as `model.costs`)."""
         super().__init__()
         self.costs, self._of_model = costs, costs is None
         self._judged: tuple[Tree, int, set[int]] | None = None  # a grown tree, the text's place in it, the way there
+        self._pause: dict[str, int] = {}  # source -> forwards from one asking to the next, where none was worth a row
+        self._left: dict[str, int] = {}  # source -> how many of them are still to come
 
     def begin(self, model) -> None:
-        self._judged = None
+        self._new_text()
         if self._of_model:
             if getattr(model, "costs", None) is None:
                 store = getattr(model, "store", None)
@@ -233,11 +237,28 @@ class CostGate(AllRows):
                     store.restore(residents)
             self.costs = model.costs
 
+    def _new_text(self) -> None:
+        self._judged, self._pause, self._left = None, {}, {}
+
+    def chance(self, source: str, step: int, rank: int) -> float:
+        return 0.0 if source in self._left else super().chance(source, step, rank)
+
     def trim(self, tree: Tree) -> Tree:
+        self._left = {source: left - 1 for source, left in self._left.items() if left > 1}
         if not len(tree):
             return tree
         if self._judged is None:
             self._judged = tree, ROOT, set()
+        kept = self._worth(tree)
+        for source in set(tree.sources):
+            if source in kept.sources:
+                self._pause.pop(source, None)
+            else:
+                self._pause[source] = min(2 * self._pause.get(source, 1), self.longest)
+                self._left[source] = self._pause[source] - 1
+        return kept
+
+    def _worth(self, tree: Tree) -> Tree:
         chances = path_chances(tree, self)
         order = sorted(range(len(tree)), key=lambda node: (-chances[node], node))
         expected, best, size = 1.0, 1 / self.costs(1), 0
@@ -279,7 +300,8 @@ class BytesGate(CostGate):
 
     def begin(self, model) -> None:
         """Raises DraftError for a model whose experts are all in memory."""
-        self._judged, self._store = None, getattr(model, "store", None)
+        self._new_text()
+        self._store = getattr(model, "store", None)
         if self._store is None:
             raise DraftError("gate 'bytes' counts experts read from disk: stream the model's, or take gate 'cost'")
         if getattr(model, "byte_costs", None) is None:
