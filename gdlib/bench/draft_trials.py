@@ -13,6 +13,7 @@ import pandas as pd
 
 from gdlib.bench import drafting
 from gdlib.bench.drafting import ARMS, Workload, compare
+from gdlib.bench.told import note_experts, tell
 from gdlib.decoding.generate import generate
 from gdlib.drafts import SOURCES
 from gdlib.drafts.gate import Costs
@@ -71,9 +72,10 @@ def trials(
     under each of them beside one plain run, and all other arms under the first. traced: the first text of each
     `more_on` workload is decoded once more, untimed, with those of TRACED that ran, and told token by token in `trace`.
 
-    Units: draft_rows (verified), elapsed_s and of it drafting_s (growing trees), bound_ratio (of plain's text),
-    same_tokens (before the first difference), gap_logit (plain's two best logits there; 0 where nothing differs),
-    proposed and accepted by source. costs: JSON, {rows: ms} of a forward as measured for the gate, on the first row.
+    Units: draft_rows (verified), elapsed_s and of it drafting_s (growing trees), bound_ratio and structural_share (of
+    plain's text), same_tokens (before the first difference), gap_logit (plain's two best logits there; 0 where nothing
+    differs), proposed and accepted by source. costs: JSON, {rows: ms} of a forward as measured for the gate, on the
+    first row.
     Raises AssertionError where a drafted arm drafted nothing on a text that conforms: drafting was off.
     """
     caps = {at_cap(rows): rows for rows in draft_cap} if len(draft_cap) > 1 else {}
@@ -147,13 +149,14 @@ def _tidy(found: pd.DataFrame, heat: float, cap: int, caps: Mapping[str, int], d
             "same_tokens": found["first_difference"].where(found["first_difference"] >= 0, found["tokens"]),
             "gap_logit": found["gap"].fillna(0.0),
             "bound_ratio": found["bound"],
+            "structural_share": found["structural"],
             **counts,
         }
     )
 
 
 def _trace(table, model, tokenizer, vocab, more_on, max_tokens) -> None:
-    """Fill the column `trace`: JSON {"tokens": [[text, source, forward]], "rejected": [[..., index in the text]]}."""
+    """Fill the column `trace` of the texts that are told, as `told.tell` writes it; "" elsewhere."""
     table["trace"] = ""
     for workload in drafting.workloads(more_on):
         ids = workload.prompt_ids(tokenizer, 0)
@@ -163,15 +166,11 @@ def _trace(table, model, tokenizer, vocab, more_on, max_tokens) -> None:
                 continue
             own = {**ARMS, **EXTRA}[arm]
             made = [d if isinstance(d, str) else d(workload.grammar, vocab) for d in own["drafts"]]
-            options = {**own, "drafts": made, "grammar": workload.grammar, "trace": True}
-            told = generate(model, ids, vocab, max_tokens=max_tokens or workload.max_tokens, **options)
-
-            def text(token: int) -> str:
-                return vocab.decode([token]).decode(errors="replace")
-
-            tokens = [[text(token), *rest] for token, *rest in told.trace]
-            rejected = [[text(token), *rest] for token, *rest in told.rejected]
-            table.loc[here.idxmax(), "trace"] = json.dumps({"tokens": tokens, "rejected": rejected})
+            experts: list[dict] = []
+            options = {**own, "drafts": made, "grammar": workload.grammar, "on_forward": note_experts(experts)}
+            limit = max_tokens or workload.max_tokens
+            generation = generate(model, ids, vocab, max_tokens=limit, trace=True, **options)
+            table.loc[here.idxmax(), "trace"] = tell(generation, vocab, ids, workload.grammar, experts)
 
 
 def check_drafted(table: pd.DataFrame, extra: Mapping[str, dict] = EXTRA) -> None:

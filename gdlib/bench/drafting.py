@@ -169,6 +169,14 @@ def bound(ids: Sequence[int], grammar: Grammar, vocab: Vocabulary, prompt_ids: S
     return len(ids) / (len(ids) - sum(is_forced)) if ids else 1.0
 
 
+def structural_share(ids: Sequence[int], grammar: Grammar, vocab: Vocabulary, prompt_ids: Sequence[int] = ()) -> float:
+    """The share of the bytes of `ids` that the grammar, read behind the prompt, leaves no choice; 0.0 of no bytes."""
+    pieces = [vocab.decode([token]) for token in (*prompt_ids, *ids)]
+    flags = forced_bytes(grammar, pieces)[len(prompt_ids) :]
+    size = sum(map(len, flags))
+    return float(sum(f.sum() for f in flags) / size) if size else 0.0
+
+
 class Counter:
     """Counts forwards and rows of a transformers model while it is in use as a context manager.
 
@@ -312,8 +320,8 @@ def compare(
     model: a CausalModel of the tokenizer. prompts: the first so many of each workload, 0 for all; max_tokens: instead
     of the workload's own, 0 for those; options: see `arms`. Columns: workload, prompt, arm, round, order (place in the
     order of that prompt and round), tokens, forwards, tokens_per_forward, rows (of drafts verified), seconds,
-    draft_seconds (of them, for growing trees), tokens_per_s, stop, bound (of plain's text), identical (to plain's ids,
-    or to those of "constrained" for arms that constrain),
+    draft_seconds (of them, for growing trees), tokens_per_s, stop, bound and structural (of plain's text: see `bound`
+    and `structural_share`), identical (to plain's ids, or to those of "constrained" for arms that constrain),
     first_difference (-1: none) and gap (between plain's two best logits there, NaN where there is none),
     proposed_<source> and accepted_<source>. A first short run of every arm, in no row, loads what is compiled.
     """
@@ -344,11 +352,13 @@ def compare(
                     here.append(_row(workload, index, name, turn, order.index(name), done))
             plain = done["plain"].ids
             highest = bound(plain, workload.grammar, vocab, prompt_ids)
+            structural = structural_share(plain, workload.grammar, vocab, prompt_ids)
             for row in here:
                 at = row["first_difference"]
                 base = done[base_of(row["arm"])].ids
                 lossless = base_of(row["arm"]) == "plain"
                 row["bound"] = highest
+                row["structural"] = structural
                 row["gap"] = top2_gap(model, prompt_ids, base[:at]) if lossless and at >= 0 else float("nan")
             rows += here
     return pd.DataFrame(rows)
