@@ -1,8 +1,9 @@
 """params × notebooks -> results: one papermill execution a point of a sweep's grid.
 
-`make sweep` runs this through gdlib.bench.batch (checks, progress, summary). By hand, or on a cluster:
+`make sweep` runs this through gdlib.bench.batch (checks, progress, summary), with SLURM=profiles/slurm on a cluster.
+By hand:
     snakemake --cores 2 --resources timing=1 gpu=1 --keep-going --rerun-incomplete --config profile=quick
-    snakemake --executor slurm --jobs 20 --keep-going --rerun-incomplete --config profile=gpu
+    snakemake --workflow-profile profiles/slurm --config profile=gpu
 """
 
 import json
@@ -15,10 +16,35 @@ RESULTS = config.get("results", f"results/{PROFILE}")
 SWEEPS = {sweep.name: sweep for sweep in sweeps.load_all(str(config.get("sweeps", "")).split())}
 POINTS = {(name, point.run): point for name, sweep in SWEEPS.items() for point in sweeps.points(sweep, PROFILE)}
 SOURCES = {name: sweeps.sources(sweep) for name, sweep in SWEEPS.items()}
+DEVICES = int(config.get("devices", 1))
 
 
 def point(wildcards):
     return POINTS[wildcards.sweep, wildcards.run]
+
+
+def timing(wildcards):
+    """Of as many shares as there are devices: a timed run takes all of them, one on a device of its own just one."""
+    return (1 if point(wildcards).gpu else DEVICES) if point(wildcards).timed else 0
+
+
+def asked(key, otherwise=""):
+    """A run's value of a key of profiles/slurm/cluster.yml."""
+
+    def of(wildcards):
+        value = config.get(key, otherwise)
+        return value.get(wildcards.sweep, value.get("default", otherwise)) if isinstance(value, dict) else value
+
+    return of
+
+
+def partition(wildcards):
+    return point(wildcards).gpu and asked("gpu_partition")(wildcards) or asked("partition")(wildcards)
+
+
+def extra(wildcards):
+    alone = point(wildcards).timed and not point(wildcards).gpu and asked("exclusive")(wildcards)
+    return "--exclusive" if alone else ""
 
 
 wildcard_constraints:
@@ -45,8 +71,13 @@ rule run:
         file=lambda wildcards: SWEEPS[wildcards.sweep].path,
     threads: lambda wildcards: point(wildcards).threads
     resources:
-        timing=lambda wildcards: int(point(wildcards).timed),
+        timing=timing,
         gpu=lambda wildcards: int(point(wildcards).gpu),
+        runtime=asked("runtime", 240),
+        mem_mb=asked("mem_mb", 16000),
+        slurm_partition=partition,
+        slurm_account=asked("account"),
+        slurm_extra=extra,
     shell:
         "exec {sys.executable:q} -m gdlib.bench.execute --sweep {params.file:q} --profile {PROFILE:q}"
         " --run {wildcards.run:q} --results {RESULTS:q}"

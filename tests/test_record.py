@@ -118,7 +118,7 @@ def test_load_gives_every_run_with_types_and_axes(project):
 def test_load_finds_results_and_profile(project, monkeypatch):
     assert len(record.load("mini").infos) == 6
     (project / "results" / "quick").rename(project / "elsewhere")
-    with pytest.raises(record.MissingRun, match=r"results/quick/mini/schema=flat,label=null/table\.csv"):
+    with pytest.raises(record.MissingRun, match=r"results/quick/mini/schema=flat\+label=null/table\.csv"):
         record.load("mini")
     with pytest.raises(sweeps.SweepError, match="'elsewhere'"):
         record.load("mini", "elsewhere")
@@ -167,20 +167,20 @@ def edit(**parameters):
     ],
 )
 def test_load_refuses_by_file_and_says_what_mends(project, harm, kind, words):
-    harm(project / "results" / "quick" / "mini" / "schema=no,label=%221%22")
+    harm(project / "results" / "quick" / "mini" / "schema=no+label=~221~22")
     with pytest.raises(kind) as caught:
         record.load("mini")
-    assert all(word in str(caught.value) for word in ["label=%221%22", "make sweep PROFILE=quick", *words]), (
+    assert all(word in str(caught.value) for word in ["label=~221~22", "make sweep PROFILE=quick", *words]), (
         caught.value
     )
 
 
 def test_load_refuses_other_columns_and_ignores_runs_outside_the_grid(project):
     home = project / "results" / "quick" / "mini"
-    (home / "schema=old,label=null").mkdir()
-    (home / ".tmp-schema=flat,label=null-abc-1").mkdir()
+    (home / "schema=old+label=null").mkdir()
+    (home / ".tmp-schema=flat+label=null-abc-1").mkdir()
     assert len(record.load("mini").infos) == 6
-    folder = home / "schema=no,label=1"
+    folder = home / "schema=no+label=1"
     info = record.check(folder)
     record.finish(record.begin(folder, info["parameters"]), pd.DataFrame({"trial": [1]}))
     with pytest.raises(record.BrokenRun, match="columns differ"):

@@ -27,7 +27,7 @@ def refused(project, **changes) -> str:
 def test_points_merge_defaults_base_profile_and_axes(project):
     sweep = sweeps.load(write_sweep(project, axes={"schema": ["flat", "nested"], "noise": [1, 2.5]}))
     quick, smoke = sweeps.points(sweep, "quick"), sweeps.points(sweep, "smoke")
-    assert [p.run for p in quick] == [f"schema={s},noise={n}" for s in ("flat", "nested") for n in ("1.0", "2.5")]
+    assert [p.run for p in quick] == [f"schema={s}+noise={n}" for s in ("flat", "nested") for n in ("1.0", "2.5")]
     assert quick[1].parameters == {
         "schema": "flat", "trials": 2, "noise": 2.5, "quiet": False, "label": None, "sizes": [1, "2"],
     }  # fmt: skip

@@ -11,6 +11,7 @@ import argparse
 import ast
 import contextlib
 import csv
+import errno
 import hashlib
 import json
 import logging
@@ -20,9 +21,10 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from gdlib.bench import record
+from gdlib.bench import devices, record
 from gdlib.bench import sweep as sweeps
 from gdlib.bench.sweep import Point, Sweep
 
@@ -47,20 +49,52 @@ def execute(sweep: Sweep, point: Point, profile: str, results: Path) -> Path:
         stale.unlink(missing_ok=True)
     work.mkdir(parents=True)
     try:
-        _papermill(sweep, point, profile, work)
+        with _device(point) as device:
+            print(f"{sweep.name} {point.run}: started", flush=True)
+            _papermill(sweep, point, profile, work, device)
         _gate(sweep, point, work)
         _move(work, final)
     except Exception as error:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        message = f"{sweep.notebook.relative_to(sweeps.root())}, run {point.run}: {error}"
-        if (work / "executed.ipynb").is_file():
-            os.replace(work / "executed.ipynb", kept)
-            message += f"\n  the notebook as far as it came: {_shown(kept)}"
-        kept.with_suffix(".txt").write_text(message + "\n", encoding="utf-8")
+        cause = f"{_shown(results)}: the disk is full: make room and run it again" if _full(error) else error
+        message = f"{sweep.notebook.relative_to(sweeps.root())}, run {point.run}: {cause}"
+        with contextlib.suppress(OSError):  # a full disk does not hide what ended the run
+            message = _keep(work / "executed.ipynb", kept, message)
         raise RunError(message) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return final
+
+
+def _keep(notebook: Path, kept: Path, message: str) -> str:
+    """Put a failed run's notebook and message where a person finds them; returns the message with the place."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if notebook.is_file():
+        os.replace(notebook, kept)
+        message += f"\n  the notebook as far as it came: {_shown(kept)}"
+    record.write(kept.with_suffix(".txt"), f"{message}\n".encode())
+    return message
+
+
+def _full(error: BaseException | None) -> bool:
+    """Whether a full disk is behind an error, this process's own or one that a cell raised."""
+    while error is not None:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "[Errno 28]" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@contextlib.contextmanager
+def _device(point: Point) -> Iterator[str | None]:
+    """The CUDA device that a run has for itself, None where it needs none; raises RunError where there is none."""
+    if not point.gpu:
+        yield None
+        return
+    names = devices.visible()
+    if not names:
+        raise RunError("it needs a GPU and no CUDA device is visible here: take another profile, or another machine")
+    with devices.slot(names) as name:
+        yield name
 
 
 def failed_notebook(results: Path, point: Point) -> Path:
@@ -68,14 +102,14 @@ def failed_notebook(results: Path, point: Point) -> Path:
     return results / "_failed" / point.sweep / f"{point.run}.ipynb"
 
 
-def _papermill(sweep: Sweep, point: Point, profile: str, work: Path) -> None:
+def _papermill(sweep: Sweep, point: Point, profile: str, work: Path, device: str | None) -> None:
     logging.getLogger("papermill").setLevel(logging.ERROR)  # what it warns about is checked here
     import papermill
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     executed = work / "executed.ipynb"
-    with _environment(sweep, point, profile, work):
+    with _environment(sweep, point, profile, work, device):
         try:
             papermill.execute_notebook(
                 str(sweep.notebook),
@@ -139,7 +173,7 @@ def _assigned(source: str) -> dict:
 
 
 @contextlib.contextmanager
-def _environment(sweep: Sweep, point: Point, profile: str, work: Path):
+def _environment(sweep: Sweep, point: Point, profile: str, work: Path, device: str | None):
     """The kernel's environment: this interpreter and this gdlib, the sweep's threads, and nothing of the user's own."""
     private = work / ".jupyter"
     spec = private / "kernels" / "python3" / "kernel.json"
@@ -156,6 +190,7 @@ def _environment(sweep: Sweep, point: Point, profile: str, work: Path):
         "GDLIB_RUN": point.run,
         "GDLIB_PROFILE": profile,
         "GDLIB_SOURCES": sweeps.sources(sweep),
+        **({"CUDA_VISIBLE_DEVICES": device} if device else {}),
     }
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -227,7 +262,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gdlib.bench.execute", description=__doc__.split("\n")[0])
     parser.add_argument("--sweep", required=True, help="the params file")
     parser.add_argument("--profile", default="quick")
-    parser.add_argument("--run", required=True, help="name of the point, such as schema=flat,string_length=4")
+    parser.add_argument("--run", required=True, help="name of the point, such as schema=flat+string_length=4")
     parser.add_argument("--results", help="folder of the results (default: results/PROFILE)")
     options = parser.parse_args(arguments)
     die_with_parent(signal.SIGTERM)
@@ -238,7 +273,6 @@ def main(arguments: list[str] | None = None) -> int:
         found = {point.run: point for point in sweeps.points(sweep, options.profile)}
         if options.run not in found:
             raise RunError(f"{options.sweep}: no run {options.run!r} in profile {options.profile}: {', '.join(found)}")
-        print(f"{label}: started", flush=True)
         results = sweeps.root() / (options.results or f"results/{options.profile}")
         execute(sweep, found[options.run], options.profile, results)
     except (RunError, sweeps.SweepError) as error:

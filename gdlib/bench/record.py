@@ -9,6 +9,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 UNITS = ("_ns", "_us", "_ms", "_s", "_bytes", "_mb", "_share", "_ratio", "_x", "_count", "_tokens", "_steps", "_chars")
 UNITS += ("_rows", "_index", "_id", "_logit", "_nats", "_per_s")
 PLAIN = ("trial", "step", "seed", "prompt", "n")  # what a row is, not what was measured
+TIMED = ("_ns", "_us", "_ms", "_s", "_per_s")  # of them, those that a second run cannot be expected to repeat
+OF_TIMES = ("parts_share",)  # shares of a time
 RESERVED = ("run",)  # added by load
 
 
@@ -110,8 +113,8 @@ def finish(run: Run, table: "pd.DataFrame") -> "pd.DataFrame":
         "provenance": provenance(run.device) | run.commit,
     }
     run.out.mkdir(parents=True, exist_ok=True)
-    _write(run.out / "table.csv", data)
-    _write(run.out / "run.json", (json.dumps(info, indent=1, ensure_ascii=False) + "\n").encode())
+    write(run.out / "table.csv", data)
+    write(run.out / "run.json", (json.dumps(info, indent=1, ensure_ascii=False) + "\n").encode())
     return table
 
 
@@ -157,31 +160,50 @@ def load(sweep: str, results: str | Path | None = None) -> Runs:
     that a table lacks become columns. Raises MissingRun or BrokenRun with the command that mends it; other folders are
     ignored.
     """
-    import pandas as pd
-
     results = results_folder(results)
     note = results / "profile.txt"
     profile = os.environ.get("GDLIB_PROFILE") or (note.read_text().strip() if note.is_file() else results.name)
-    points = sweeps.points(sweeps.load(sweeps.root() / "params" / f"{sweep}.yml"), profile)
-    kinds = {name: {type(point.axes[name]) for point in points} for name in points[0].axes}
-    tables, infos = [], []
+    file = sweeps.root() / "params" / f"{sweep}.yml"
+    points = sweeps.points(sweeps.load(file), profile)
+    found = []
     for point in points:
         folder = results / sweep / point.run
         try:
             table, info = read(folder)
             if not sweeps.same(info["parameters"], point.parameters):
-                raise BrokenRun(f"{folder / 'run.json'}: {difference(point.parameters, info['parameters'])}")
-            if infos and list(info["table"]["columns"]) != list(infos[0]["table"]["columns"]):
-                raise BrokenRun(f"{folder / 'table.csv'}: its columns differ from those of run {infos[0]['run']}")
+                reason = difference(point.parameters, info["parameters"])
+                raise BrokenRun(f"{folder / 'run.json'} is stale: params/{file.name} has changed since: {reason}")
         except RecordError as error:
             raise type(error)(f"{error}; `make sweep PROFILE={profile}` mends it") from error
-        table.insert(0, "run", point.run)
-        for name, value in point.axes.items():
+        found.append((point.axes, table, info))
+    try:
+        return joined(found)
+    except BrokenRun as error:
+        raise BrokenRun(f"{results / sweep}: {error}; `make sweep PROFILE={profile}` mends it") from error
+
+
+def joined(runs: Sequence[tuple[dict, "pd.DataFrame", dict]]) -> Runs:
+    """Of (axes, table, run.json) of every run of a sweep, as `load` gives them; BrokenRun where columns differ."""
+    import pandas as pd
+
+    kinds = {name: {type(axes.get(name)) for axes, _, _ in runs} for name in runs[0][0]}
+    tables = []
+    for axes, table, _ in runs:
+        run = sweeps.run_name(axes)
+        if list(table.columns) != list(runs[0][1].columns):
+            raise BrokenRun(f"table.csv of run {run}: columns differ from those of run {sweeps.run_name(runs[0][0])}")
+        table = table.copy()
+        table.insert(0, "run", run)
+        for name, value in axes.items():
             if name not in table and len(kinds[name]) == 1 and isinstance(value, str | int | float):
                 table[name] = value
         tables.append(table)
-        infos.append(info)
-    return Runs(pd.concat(tables, ignore_index=True), infos)
+    return Runs(pd.concat(tables, ignore_index=True), [info for _, _, info in runs])
+
+
+def untimed(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The columns that a second run with the same seed must repeat: all that are not a time or made of times."""
+    return table[[name for name in table if not name.endswith(TIMED) and name not in OF_TIMES]]
 
 
 def together(*runs: Runs) -> Runs:
@@ -245,11 +267,14 @@ def _kind(name: str, column: "pd.Series") -> str:
     return "str"
 
 
-def _write(path: Path, data: bytes) -> None:
-    """All or nothing, also where the machine stops in between."""
+def write(path: Path, data: bytes) -> None:
+    """Put a file there whole or not at all, also where the machine stops or the disk is full in between."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

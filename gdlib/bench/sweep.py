@@ -161,15 +161,15 @@ def points(sweep: Sweep, profile: str) -> list[Point]:
 
 
 def run_name(axes: dict) -> str:
-    """Folder name of a point, such as `schema=flat,string_length=4`; `parse_run` gives the values back, with type."""
-    return ",".join(f"{name}={_encode(value)}" for name, value in axes.items()) or "default"
+    """Folder name of a point, such as `schema=flat+string_length=4`; `parse_run` gives the values back, with type."""
+    return "+".join(f"{name}={_encode(value)}" for name, value in axes.items()) or "default"
 
 
 def parse_run(run: str) -> dict:
     """The axis values that `run_name` made a folder name of."""
     if run == "default":
         return {}
-    return {name: _decode(text) for name, text in (item.split("=", 1) for item in run.split(","))}
+    return {name: _decode(text) for name, text in (item.split("=", 1) for item in run.split("+"))}
 
 
 def notebook_parameters(path: str | Path) -> dict:
@@ -326,12 +326,17 @@ def _is_number(text: str) -> bool:
 
 def _encode(value: object) -> str:
     # Text stands bare, unless it would read back as another value ("1", "true", "null", "").
-    bare = isinstance(value, str) and value != "" and _decode(quote(value, safe="")) == value
-    return quote(value if bare else json.dumps(value, separators=(",", ":")), safe="")
+    bare = isinstance(value, str) and value != "" and _decode(_escape(value)) == value
+    return _escape(value if bare else json.dumps(value, separators=(",", ":")))
+
+
+def _escape(text: str) -> str:
+    # No % and no comma: Slurm replaces %j and %2n in the names of logs, Snakemake loses the quotes around a comma.
+    return quote(text, safe="").replace("~", "%7E").replace("%", "~")
 
 
 def _decode(text: str) -> object:
-    text = unquote(text)
+    text = unquote(text.replace("~", "%"))
     try:
         return json.loads(text)
     except ValueError:
