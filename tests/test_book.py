@@ -1,6 +1,7 @@
 """The book's machinery on a book of one page: errors stop it, nothing stale is shown, and the old one stays."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -66,6 +67,10 @@ def test_a_page_shows_the_last_runs_and_a_failed_build_keeps_the_old_book(projec
     assert run_build(project) == 0
     assert "The total is" in html.read_text() and ">40<" in html.read_text()
     assert (project / "_build" / "html" / "tables" / "mini.csv").read_text().startswith("run,trial,value_count")
+    assert (project / "_build" / "html" / "notebooks" / "mini.ipynb").is_file()
+    for built in (project / "_build" / "html").rglob("*.html"):  # nothing is loaded from another host
+        text = built.read_text()
+        assert "thebe" not in text and not re.search(r"""<(?!a\b)[^>]*\b(src|href)=["']?(https?:)?//""", text), built
 
     assert run_build(project) == 0
     assert "nothing has changed" in capsys.readouterr().out

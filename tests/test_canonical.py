@@ -15,7 +15,7 @@ from gdlib.models import hf
 from gdlib.models.hf import ModelError
 from gdlib.models.published import published_vocabulary
 from gdlib.recognizers import Recognizer
-from gdlib.tokens.canonical import longest_match, tokenize_after, whole_characters
+from gdlib.tokens.canonical import longest_match, span_store, tokenize_after, whole_characters
 from gdlib.tokens.matcher import Matcher
 from gdlib.tokens.vocabulary import Vocabulary
 
@@ -166,6 +166,22 @@ def test_a_grammar_that_forces_text_for_ever(vocab):
         forced = matcher.forced_tokens([], limit)
         assert len(forced) == limit and b"ab ".join([b""] * 400).startswith(vocab.decode(forced))
     assert matcher.forced_tokens([], 0) == []
+
+
+def test_a_span_that_is_cut_says_so_and_begins_as_the_whole_does(vocab):
+    text = "".join(f"item {i}, " for i in range(60))
+    recognizer = Recognizer(Grammar.from_gbnf(f'root ::= "{text}" [a-z]'))
+    spans = span_store(vocab, recognizer.arena)
+
+    def cut_at(most):
+        return spans.span(recognizer, recognizer.start, [], 400, True, b"", most)
+
+    whole = cut_at(1000)
+    assert whole.text == text.encode() and not whole.cut and not cut_at(len(text) + 1).cut
+    for most in (1, 40, 64, 256, len(text)):
+        span = cut_at(most)
+        assert span.cut and span.text == whole.text[:most]
+        assert span.tokens == whole.tokens[: len(span.tokens)] and (most < 64 or len(span.tokens) > 5)
 
 
 def test_forced_tokens_at_the_end_and_with_nothing_forced(vocab):

@@ -1,11 +1,13 @@
 """Draft sources: when the walk begins and ends, what is forced, which ways are found, and that nothing raises."""
 
 import random
+import weakref
 
 import numpy as np
 import pytest
 
-from gdlib.drafts import DraftError
+from gdlib import recognizers
+from gdlib.drafts import DraftError, bounded
 from gdlib.drafts.branches import BranchSource
 from gdlib.drafts.grammar import GrammarSource
 from gdlib.drafts.mtp import MTPSource
@@ -14,7 +16,8 @@ from gdlib.drafts.walker import OUTSIDE, Walker
 from gdlib.grammar import Grammar
 from gdlib.models import hf
 from gdlib.recognizers import Recognizer
-from gdlib.recognizers.arena import ArenaFull, LimitError
+from gdlib.recognizers import machine as m
+from gdlib.recognizers.arena import Arena, ArenaFull, LimitError
 from gdlib.tokens.vocabulary import Vocabulary
 
 PEOPLE = r"""
@@ -199,6 +202,159 @@ def test_too_ambiguous_a_grammar_goes_on_with_another_machine(vocab):
     source.propose((), 24)
 
 
+def no_strangers(monkeypatch):
+    """Let every recognizer be asked about its own configurations alone; returns the list of what went wrong."""
+    wrong, own = [], weakref.WeakKeyDictionary()
+
+    def mine(recognizer):
+        return own.setdefault(recognizer, {OUTSIDE, recognizer.start})
+
+    def checked(name, result):
+        real = getattr(Recognizer, name)
+
+        def method(self, config, *arguments):
+            if config not in mine(self):
+                wrong.append((name, config))
+            out = real(self, config, *arguments)
+            mine(self).update(result(out))
+            return out
+
+        monkeypatch.setattr(Recognizer, name, method)
+
+    checked("step", lambda out: [out])
+    checked("advance", lambda out: [out])
+    checked("_forced", lambda out: [out[1]])
+    checked("first_bytes", lambda out: [])
+    checked("accepting", lambda out: [])
+    return wrong
+
+
+@pytest.mark.parametrize("kind", [GrammarSource, BranchSource])
+def test_no_configuration_of_a_full_arena_is_read_in_the_next(monkeypatch, vocab, kind):
+    """Nesting makes configurations without end, and there is room for a few hundred."""
+    rules = r'root ::= "{\"key\":" (root | "[" root "]" | "\"" [a-z]* "\"" | "true") "}"'
+    wrong, fulls, text = no_strangers(monkeypatch), 0, vocab.encode('So:\n{"key":"x"}' + '{"key":[' * 40)
+    for scale in (0.001, 0.0043, 0.0047, 0.0051, 0.0055):
+
+        class Small(Arena):
+            def __init__(self, earley=False, scale=scale, max_items=500):
+                super().__init__(earley, scale, max_items)
+
+        monkeypatch.setattr(recognizers, "Arena", Small)
+        monkeypatch.setattr(recognizers, "_ARENAS", {})
+        source = kind(Grammar.from_gbnf(rules), vocab)
+        arenas = {source.walker.recognizer.arena}
+        source.begin(())
+        for at, token in enumerate(text):
+            source.propose((), 24)
+            source.propose(text[at : at + 5], 24)
+            source.commit([token])
+            arenas.add(source.walker.recognizer.arena)
+        fulls += len(arenas) - 1
+    assert fulls > 5 and not wrong
+
+
+@pytest.mark.parametrize("error", [ArenaFull(), LimitError("too much")])
+@pytest.mark.parametrize("kind", [GrammarSource, BranchSource])
+def test_a_refusal_at_any_place_leaves_nothing_of_the_old_arena(monkeypatch, vocab, kind, error):
+    rules = r'root ::= "[" word ("," word)* "]" "\n"*' + "\n" + r'word ::= "\"alpha\"" | "\"beta\"" | "\"gamma\""'
+    text, ahead = vocab.encode('["alpha","beta"]\n["beta'), vocab.encode('","')
+    calls = turn = 0
+    while calls >= turn:
+        with monkeypatch.context() as patch:
+            calls, turn = 0, turn + 1
+            wrong = no_strangers(patch)
+            source = kind(Grammar.from_gbnf(rules), vocab)
+            source.begin(text)
+            real = Recognizer.run
+
+            def run(self, *arguments, turn=turn, real=real):
+                nonlocal calls
+                calls += 1
+                if calls == turn:
+                    raise error
+                return real(self, *arguments)
+
+            patch.setattr(Recognizer, "run", run)
+            source.walker._steps.clear()
+            source.propose(ahead, 24)
+            if calls >= turn:
+                assert source.walker.state == OUTSIDE
+            source.propose(ahead, 24)
+            source.commit(ahead)
+            source.propose((), 24)
+            assert not wrong
+    assert turn > 3
+
+
+AMBIGUOUS = {
+    "twice itself": 'root ::= root root | "" | "a"',
+    "thrice itself": 'root ::= root root root | "" | "a" | "aa"',
+    "repeats that may be empty": 'root ::= (("a"?)* "a"?)* "a"',
+    "many ways to one text": 'root ::= x+\nx ::= "a" | "aa" | "aaa" | "aaaa" | "a" x "a" | "aa" x',
+    "repeats of repeats": 'root ::= (("a"{1,30}){1,30}){1,30}',
+    "from both ends": 'root ::= "a" root "a" | "a"',
+}
+
+
+@pytest.mark.parametrize("kind", [GrammarSource, BranchSource])
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_looking_ahead_costs_no_more_than_the_text_s_allowance(monkeypatch, vocab, name, kind):
+    """Work is what the compiled machine made or threw away; the clock is not looked at."""
+    work, real = [0, 0], bounded.BoundedRecognizer._metered
+
+    def metered(self, *arguments):
+        before = self.allowance
+        try:
+            return real(self, *arguments)
+        finally:
+            work[self.floor < 0] += before - self.allowance
+
+    source = kind(Grammar.from_gbnf(AMBIGUOUS[name]), vocab, armed=True)
+    monkeypatch.setattr(bounded.BoundedRecognizer, "_metered", metered)
+    source.begin(())
+    limit, text = int(source.walker.recognizer.arena.size[m.LIMIT]), vocab.encode("a" * 300)
+    for at, token in enumerate(text):
+        for ahead in ((), text[at : at + 3]):
+            for path in source.propose(ahead, 24):
+                assert len(path) <= 24
+        source.commit([token])
+        recognizer = source.walker.recognizer
+        assert -2 * bounded.RESERVE < recognizer.allowance <= bounded.RESERVE and recognizer.floor == 0
+        assert recognizer.arena.size[m.LIMIT] == limit
+    assert work[0] <= 2 * bounded.RESERVE + bounded.PER_TOKEN * len(text)
+    assert source.walker.failures <= 1
+
+
+def test_a_spent_allowance_leaves_the_walk_where_it_is_and_comes_back(vocab, people):
+    for kind in (GrammarSource, BranchSource):
+        fresh = Grammar.from_gbnf(PEOPLE.replace("name", f"name of {kind.name}"))
+        source, text = kind(fresh, vocab), vocab.encode('{"name')
+        source.begin(text)
+        state = source.walker.state
+        source.walker.recognizer.allowance = 0
+        assert source.propose((), 24) == [] and source.propose(text, 24) == []
+        assert source.walker.state == state != OUTSIDE and not source.walker.failures
+        source.commit(vocab.encode(f" of {kind.name}"))
+        assert source.walker.state != OUTSIDE
+        source.walker.recognizer.earn(20)  # tokens more
+        assert source.propose((), 24)
+
+
+def test_no_more_is_looked_at_than_there_is_room_for(vocab):
+    grammar = Grammar.from_gbnf("root ::= " + " ".join(f'"item {i}, "' for i in range(400)))
+    source = GrammarSource(grammar, vocab, armed=True)
+    source.begin(())
+    size = source.walker.recognizer.arena.size
+    before, made = list(source.propose((), 1)[0]), []
+    for room in (1, 8, 24, 48):
+        path = list(source.propose((), room)[0])
+        assert len(path) == room and path[: len(before)] == before
+        before = path
+        made.append(int(size[m.N_CONFS]))
+    assert made[0] < made[-1]
+
+
 # branches
 
 
@@ -368,7 +524,7 @@ def test_a_head_is_asked_for_no_more_than_it_has():
     source = MTPSource(Headed())
     source.begin([1])
     source.commit([2])
-    assert source.propose((), 24) == [[0, 7]] and source.propose((5,), 1) == [[1]] and source.propose((), 0) == []
+    assert source.propose((), 24) == [[1, 7]] and source.propose((5,), 1) == [[2]] and source.propose((), 0) == []
 
 
 def test_a_model_without_a_head_is_refused_by_name():

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from contextlib import suppress
 
+from gdlib.drafts.bounded import Spent
 from gdlib.drafts.walker import WalkSource
 from gdlib.grammar.nodes import Grammar
 from gdlib.tokens.vocabulary import Vocabulary
@@ -32,7 +34,7 @@ class BranchSource(WalkSource):
 
     def _paths(self, state: int, tail: list[int], room: int) -> list[Sequence[int]]:
         walker = self.walker
-        span = walker.span(state, tail)
+        span = walker.span(state, tail, enough=room)
         if not (span.natural or self.armed):
             return []
         start = walker.likely(state, span)
@@ -43,23 +45,29 @@ class BranchSource(WalkSource):
             ways.append((walker.share(state, start[0], 0.5), start))
         if len(start) < room and not ways:
             here = walker.along(state, start)
-            found = self._ways(here, [*tail, *start])
+            found = self._ways(here, [*tail, *start], room - len(start))
             ways += [(walker.share(here, way[0], share), (*start, *way)) for share, way in found]
         elif not start:
-            ways += [(walker.share(state, way[0], share), way) for share, way in self._ways(state, tail)]
+            ways += [(walker.share(state, way[0], share), way) for share, way in self._ways(state, tail, room)]
         ways.sort(key=lambda way: -way[0])
         return [path[:room] for _, path in ways[: self.most]]
 
-    def _ways(self, state: int, tail: list[int]) -> list[tuple[float, tuple[int, ...]]]:
+    def _ways(self, state: int, tail: list[int], room: int) -> list[tuple[float, tuple[int, ...]]]:
         """(share, tokens) of the ways on at a configuration where nothing settled is forced."""
-        walker, found, serial, tries = self.walker, [], 0, 0
+        found: list[tuple[float, tuple[int, ...]]] = []
+        with suppress(Spent):  # what was found by then stands
+            self._follow(found, state, tail, room)
+        return found
+
+    def _follow(self, found: list[tuple[float, tuple[int, ...]]], state: int, tail: list[int], room: int) -> None:
+        walker, serial, tries = self.walker, 0, 0
         heap = [(-1.0, serial, b"", state)]
         while heap and len(found) < self.most and tries < TRIES:
             share, _, text, config = heapq.heappop(heap)
             tries += 1
             if found and -share < LEAST:
                 break
-            span = walker.span(config, tail, text)
+            span = walker.span(config, tail, text, room)
             if not (span.natural or self.armed):
                 continue
             if text and span.tokens:
@@ -72,4 +80,3 @@ class BranchSource(WalkSource):
             for byte, behind, part in choices:
                 serial += 1
                 heapq.heappush(heap, (share * part, serial, span.text + bytes([byte]), behind))
-        return found

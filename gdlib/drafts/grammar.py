@@ -21,7 +21,7 @@ class GrammarSource(WalkSource):
     name = "grammar"
 
     def _paths(self, state: int, tail: list[int], room: int) -> list[Sequence[int]]:
-        span = self.walker.span(state, tail)
+        span = self.walker.span(state, tail, enough=room)
         if not (span.natural or self.armed):
             return []
         path = self.walker.likely(state, span)[:room]

@@ -15,15 +15,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from gdlib.drafts.bounded import RESERVE, BoundedRecognizer, Spent
 from gdlib.grammar.nodes import Grammar
-from gdlib.recognizers import Recognizer, next_arena
-from gdlib.recognizers.arena import ArenaFull, LimitError
-from gdlib.tokens.canonical import LOOK_BACK, MAX_KEPT, Span, span_store
+from gdlib.recognizers import next_arena
+from gdlib.recognizers.arena import Arena, ArenaFull, LimitError
+from gdlib.tokens.canonical import LOOK_BACK, MAX_KEPT, TOKEN_BYTES, Span, span_store
 from gdlib.tokens.vocabulary import Vocabulary
 
 OUTSIDE = 0  # the state of a text that stands in no sentence of the grammar
 TAIL = LOOK_BACK + 3  # tokens that the encoding of a continuation may look at
 SPAN_TOKENS = 48  # a draft is never longer
+PIECES = (64, 256, (SPAN_TOKENS + 4) * TOKEN_BYTES)  # forced bytes that are looked at, as long as tokens are wanted
 RISK = 0.1  # a token that is replaced more often than this is no draft
 PRIOR = 2  # sightings that the share of bytes is worth
 SEEN_ENOUGH = 8  # visits of a configuration after which a way never taken there is no longer proposed
@@ -43,16 +45,17 @@ class Walker:
         self.grammar, self.vocab = grammar, vocab
         self.failure = ""
         try:
-            self._open(Recognizer(grammar))
+            self._open(BoundedRecognizer(grammar))
         except LimitError:
-            self._open(Recognizer(grammar, "earley"))
+            self._open(BoundedRecognizer(grammar, "earley"))
         self.begin(())
 
-    def _open(self, recognizer: Recognizer) -> None:
+    def _open(self, recognizer: BoundedRecognizer) -> None:
         self.recognizer = recognizer
         self.spans = span_store(self.vocab, recognizer.arena)
         self._steps: dict[tuple[int, int], tuple[int, tuple]] = {}
         self._choices: dict[int, tuple] = {}
+        self._begins = frozenset(np.flatnonzero(recognizer.first_bytes(recognizer.start)).tolist())
         self.counts: dict[int, dict[int, int]] = {}  # configuration -> byte -> how often
         self.taken: dict[int, dict[int, int]] = {}  # configuration -> token -> how often
         self.state = OUTSIDE
@@ -60,7 +63,7 @@ class Walker:
     def begin(self, prompt_ids: Sequence[int]) -> None:
         """Start a text; the prompt is walked too, since it may end inside a sentence, or show some."""
         self.state, self.tail, self.counts, self.taken = OUTSIDE, [], {}, {}
-        self.failures = 0
+        self.failures, self.recognizer.allowance = 0, RESERVE
         self.commit(prompt_ids[-MAX_PROMPT:])
 
     def arm(self) -> None:
@@ -68,19 +71,31 @@ class Walker:
         self.state = self.recognizer.start
 
     def commit(self, ids: Sequence[int]) -> None:
+        self.recognizer.earn(len(ids))
         for token in ids:
             if self.state:
                 taken = self.taken.setdefault(self.state, {})
                 taken[token] = taken.get(token, 0) + 1
-            self.state, seen = self._step(self.state, token)
+            self.state, seen = self._steps.get((self.state, token)) or self._read_on(token)
             for config, byte in seen:
                 count = self.counts.setdefault(config, {})
                 count[byte] = count.get(byte, 0) + 1
         self.tail = [*self.tail, *ids][-TAIL:]
 
+    def _read_on(self, token: int) -> tuple[int, tuple]:
+        """`_step` of the text itself, which may cost more than a look ahead; where it may not, the walk is over."""
+        self.recognizer.floor = -RESERVE
+        found = self.tried(lambda: self._step(self.state, token), (OUTSIDE, ()))
+        self.recognizer.floor = 0
+        return found
+
     def after(self, ahead: Sequence[int]) -> tuple[int, list[int]]:
         """The state and the last few tokens behind `ahead`, which is not committed."""
-        return self.along(self.state, ahead), [*self.tail, *ahead][-TAIL:]
+        state = self.tried(lambda: self.along(self.state, ahead), OUTSIDE) if ahead else self.state
+        return state, [*self.tail, *ahead][-TAIL:]
+
+    # What follows looks ahead, and raises what the grammar engine does: a caller that went on behind a refusal would
+    # hold configurations of an arena that is no longer read. `tried` is around all of it.
 
     def along(self, state: int, ids: Sequence[int]) -> int:
         """The state behind these tokens."""
@@ -93,9 +108,7 @@ class Walker:
         key = (state, token)
         found = self._steps.get(key)
         if found is None:
-            found = self.tried(lambda: self._read(state, token), None)
-            if found is None:
-                return OUTSIDE, ()
+            found = self._read(state, token)
             if len(self._steps) >= MAX_KEPT:
                 self._steps.clear()
             self._steps[key] = found
@@ -104,14 +117,14 @@ class Walker:
     def _read(self, state: int, token: int) -> tuple[int, tuple]:
         recognizer, written = self.recognizer, self.vocab.written
         text = written[token] if 0 <= token < len(written) else b""
-        if not text:  # a special token ends what was being said
+        if not text or (not state and self._begins.isdisjoint(text)):  # a special token ends what was being said
             return OUTSIDE, ()
         seen = []
         for byte in text:
             before, state = state, recognizer.step(state, byte) if state else OUTSIDE
             if state and self.is_open(before):
                 seen.append((before, byte))
-            if not state:
+            if not state and byte in self._begins:
                 state = recognizer.step(recognizer.start, byte)
         return state, tuple(seen)
 
@@ -122,9 +135,23 @@ class Walker:
     def _open_bytes(self, config: int) -> int:
         return sum(int(word).bit_count() for word in self.recognizer.arena.first[config])
 
-    def span(self, config: int, tail: Sequence[int], before: bytes = b"") -> Span:
-        """What is forced at `config`, also past the end of a sentence where one byte alone leads on."""
-        return self.spans.span(self.recognizer, config, tail, SPAN_TOKENS, True, before)
+    def span(self, config: int, tail: Sequence[int], before: bytes = b"", enough: int = SPAN_TOKENS) -> Span:
+        """What is forced at `config`, also past the end of a sentence where one byte alone leads on.
+
+        Looked at piece by piece, until `enough` tokens are settled or the allowance is spent.
+        """
+        span = None
+        for most in PIECES:
+            try:
+                further = self.spans.span(self.recognizer, config, tail, SPAN_TOKENS, True, before, most)
+            except Spent:
+                if span is None:
+                    raise
+                return span
+            span = further
+            if not span.cut or len(span.tokens) >= enough:
+                break
+        return span
 
     def likely(self, state: int, span: Span) -> tuple[int, ...]:
         """The tokens of the span at `state`, and those of its tail that other tokens seldom replace.
@@ -190,28 +217,33 @@ class Walker:
         return True, out
 
     def tried(self, work: Callable, otherwise):
-        """`work()`, or `otherwise` where the grammar engine refuses; then the walk is over, and may begin again."""
+        """`work()`, or `otherwise` where the grammar engine refuses; then the walk is over, and may begin again.
+
+        Where no more than the allowance is spent, `otherwise` alone.
+        """
         if self.failures >= MAX_FAILURES:
             return otherwise
         try:
             return work()
+        except Spent:
+            return otherwise
         except ArenaFull:
-            self._reopen(
-                lambda: Recognizer(self.grammar, self.recognizer.kind, next_arena(self.recognizer.arena, False))
-            )
+            self._reopen(self.recognizer.kind, lambda: next_arena(self.recognizer.arena, False))
         except LimitError as error:
             self.failure = str(error)
             if self.recognizer.kind == "pda":
-                self._reopen(lambda: Recognizer(self.grammar, "earley"))
+                self._reopen("earley", lambda: None)
         except Exception as error:  # whatever it is, a draft that cannot be had costs no more than the draft
             self.failure = f"{type(error).__name__}: {error}"
         self.failures += 1
         self.state = OUTSIDE
         return otherwise
 
-    def _reopen(self, make: Callable[[], Recognizer]) -> None:
+    def _reopen(self, kind: str, arena: Callable[[], Arena | None]) -> None:
+        left = self.recognizer.allowance
         try:
-            self._open(make())
+            self._open(BoundedRecognizer(self.grammar, kind, arena()))
+            self.recognizer.allowance = left
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}"
 
@@ -232,8 +264,10 @@ class WalkSource:
 
     def propose(self, ahead: Sequence[int], room: int) -> list[Sequence[int]]:
         """The source's `_paths` behind `ahead`; none where the text stands outside the grammar."""
+        if room <= 0 or not (ahead or self.walker.state):
+            return []
         state, tail = self.walker.after(ahead)
-        if state == OUTSIDE or room <= 0:
+        if state == OUTSIDE:
             return []
         return self.walker.tried(lambda: self._paths(state, tail, room), [])
 

@@ -16,9 +16,10 @@ import sys
 from pathlib import Path
 
 from gdlib.bench import record, sweep
+from gdlib.report import published
 
 SOURCES = ("book", "gdlib", "notebooks", "params", "workloads")
-FILES = ("_config.yml", "_toc.yml", "requirements.txt", "constraints.txt", "README.md", "CHANGELOG.md")
+FILES = ("_config.yml", "_toc.yml", "requirements.txt", "constraints.txt", "README.md", "CHANGELOG.md", "CITATION.cff")
 
 
 class BookError(RuntimeError):
@@ -29,6 +30,7 @@ def build(results: Path, out: Path) -> Path:
     """Build into <out>/html and return its index.html. Raises BookError, MissingRun or BrokenRun."""
     root = sweep.root()
     runs = {name: record.load(name, results) for name in sorted(p.stem for p in (root / "params").glob("*.yml"))}
+    published.machines()
     digest = _digest(root, results)
     html, stamp = out / "html", out / "book.sha256"
     if stamp.is_file() and stamp.read_text() == digest and (html / "index.html").is_file():
@@ -52,6 +54,7 @@ def build(results: Path, out: Path) -> Path:
     (built / "tables").mkdir()
     for name, one in runs.items():
         one.table.to_csv(built / "tables" / f"{name}.csv", index=False)
+    shutil.copytree(root / "notebooks", built / "notebooks", ignore=shutil.ignore_patterns(".*"))
     stamp.unlink(missing_ok=True)
     shutil.rmtree(html, ignore_errors=True)
     built.rename(html)

@@ -19,10 +19,14 @@ from gdlib.bench import provenance
 from gdlib.bench.record import Runs
 
 NOT_RUN = "not run in this profile"
+HINT = "Drag to zoom, double-click to zoom out, click a name in the legend to leave it out."
 
 
-def figure(drawing: Figure, name: str, caption: str, alt: str, *runs: Runs) -> HTML:
-    """The drawing with caption, alternative text and provenance; `name` is its anchor on the page."""
+def figure(drawing: Figure, name: str, caption: str, alt: str, *runs: Runs, live: str = "") -> HTML:
+    """The drawing with caption, alternative text and provenance; `name` is its anchor on the page.
+
+    live: the same as plotly's JSON (see live.py), which takes the drawing's place where scripts run.
+    """
     buffer = io.BytesIO()
     drawing.savefig(buffer, format="png", dpi=170, metadata={"Software": None})
     plt.close(drawing)
@@ -32,7 +36,17 @@ def figure(drawing: Figure, name: str, caption: str, alt: str, *runs: Runs) -> H
         f'<figure class="gd-figure" id="{html.escape(name)}">'
         f'<div class="gd-scroll" tabindex="0">'
         f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/png;base64,{image}"></div>'
-        f"<figcaption>{caption}\n{_provenance(runs)}</figcaption></figure>"
+        f"{_plotly(live, alt) if live else ''}<figcaption>{caption}\n{_provenance(runs)}</figcaption></figure>"
+    )
+
+
+def _plotly(figure: str, alt: str) -> str:
+    """Where book/_static/plotly-figures.js draws, with what."""
+    data = figure.replace("<", "\\u003c")
+    return (
+        f'<div class="gd-plotly"><div class="gd-drawn" tabindex="0">'
+        f'<div class="plotly-graph-div" role="img" aria-label="{html.escape(alt)}"></div></div>'
+        f'<p class="gd-provenance">{HINT}</p><script type="application/json">{data}</script></div>'
     )
 
 

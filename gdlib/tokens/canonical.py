@@ -134,7 +134,7 @@ class Span:
     text: the forced bytes; end: the configuration behind them. tokens: those that the tokenizer would write whatever
     follows; tail: those after them, which other tokens may replace. risks: for each of `tail`, the bytes behind the
     text with which that may happen. natural: whether the tokenizer would have put a border where the context ends;
-    where not, whoever wrote the context meant something else.
+    where not, whoever wrote the context meant something else. cut: more may be forced than was looked at.
     """
 
     text: bytes
@@ -143,6 +143,7 @@ class Span:
     tail: tuple[int, ...]
     risks: tuple[frozenset[int], ...]
     natural: bool
+    cut: bool = False
 
 
 class Spans:
@@ -172,29 +173,31 @@ class Spans:
         limit: int,
         through_end: bool = False,
         before: bytes = b"",
+        most: int = 0,
     ) -> Span:
         """The span at `config`, of at most `limit` tokens.
 
-        before: bytes that stand between the context and `config` and are not yet written in tokens.
+        before: bytes that stand between the context and `config` and are not yet written in tokens. most: forced bytes
+        that are looked at (0: what the tokens may take).
         """
-        most = (limit + 4) * TOKEN_BYTES
+        most = most or (limit + 4) * TOKEN_BYTES
         run, end = self.run(recognizer, config, most, through_end)
         text = before + run
         if not text:
             return Span(text, end, (), (), (), True)
-        left = written_before(self.vocab, context_ids)
-        key = (end, text, limit, left)
+        left, cut = written_before(self.vocab, context_ids), len(run) == most
+        key = (end, text, limit, left, cut)
         span = self._spans.get(key)
         if span is None:
             ids, natural = encode_behind(self.vocab, left, text)
-            if len(run) == most:  # cut: more is forced and was not looked at
+            if cut:
                 ids = ids[: _count(self.vocab, ids, len(text) - 2 * TOKEN_BYTES)]
             elif len(self.vocab.decode(ids)) < len(text):  # of a character cut in two more may be in the last token
                 ids = ids[:-1]
             ids = tuple(ids[:limit])
             risks = self._risks(recognizer, end, text, ids)
             kept = len(ids) - len(risks)
-            span = Span(text, end, ids[:kept], ids[kept:], risks, natural)
+            span = Span(text, end, ids[:kept], ids[kept:], risks, natural, cut)
             _room(self._spans)[key] = span
         return span
 

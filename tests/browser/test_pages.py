@@ -1,0 +1,259 @@
+"""Every page of the built book in a headless Chromium, as a reader has it: `make test-pages`.
+
+No console error, no request to another host, alternative texts, no serious finding of axe-core, light and dark, wide
+and narrow; the trace explorer and the calculator by keyboard and by mouse; links and search.
+"""
+
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from gdlib.report import calculator
+
+BOOK = Path(__file__).parents[2] / os.environ.get("GDLIB_BOOK", "no-book")
+PAGES = sorted(str(p.relative_to(BOOK)) for p in BOOK.rglob("*.html") if not {"_static", "_sources"} & set(p.parts))
+INDEX_BYTES = 300_000
+LOOKS = [("light", 1440), ("dark", 1440), ("light", 390), ("dark", 390)]
+
+
+class Links(HTMLParser):
+    """ids, and (tag, attribute, address) of everything that a page points to or loads."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.found = set(), []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name in ("id", "name") and value:
+                self.ids.add(value)
+            elif name in ("href", "src") and value:
+                self.found.append((tag, name, value))
+
+
+def look(browser, theme, width, media=""):
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"media": media, "features": [{"name": "prefers-color-scheme", "value": theme}]},
+    )
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+
+
+def heard(browser):
+    """(messages of the console that are errors, addresses that were asked for) since the last call."""
+    errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    asked = []
+    for entry in browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            asked.append(message["params"]["request"]["url"])
+    return errors, asked
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_quiet_stays_at_home_and_can_be_read_by_all(browser, address, axe, page):
+    heard(browser)
+    for theme, width in LOOKS:
+        look(browser, theme, width)
+        browser.get(f"{address}/{page}")
+        if page == "index.html":  # sends on to book/index.html
+            continue
+        errors, asked = heard(browser)
+        assert not [e for e in errors if "favicon.ico" not in e], f"{page}, {theme}, {width}: {errors}"
+        strangers = [url for url in asked if urlsplit(url).scheme in ("http", "https") and not url.startswith(address)]
+        assert not strangers, f"{page} asks other hosts: {strangers}"
+        wide = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 1, f"{page} is {wide} px wider than a window of {width}"
+        browser.execute_script(axe + "; window.axe = axe")
+        findings = browser.execute_async_script(
+            "const done = arguments[0];axe.run(document, {resultTypes: ['violations']}).then((r) => done(r.violations))"
+        )
+        serious = [
+            f"{f['id']} ({f['impact']}): {f['help']}: {[n['html'][:160] for n in f['nodes'][:3]]}"
+            for f in findings
+            if f["impact"] in ("serious", "critical")
+        ]
+        assert not serious, f"{page}, {theme}, {width}:\n" + "\n".join(serious)
+    bare = browser.execute_script(
+        "return [...document.images].filter((i) => !i.alt && !i.closest('a')).map((i) => i.src)"
+    )
+    assert not bare, f"{page}: images without alternative text: {[src[:80] for src in bare]}"
+
+
+def test_links_lead_somewhere(book):
+    pages = {path: Links(path) for path in map(book.joinpath, PAGES)}
+    lost = []
+    for path, links in pages.items():
+        for tag, name, value in links.found:
+            parts = urlsplit(value)
+            if parts.scheme in ("http", "https") and tag != "a":
+                lost.append(f"{path.name}: <{tag} {name}> of another host: {value}")
+            if parts.scheme or parts.netloc:
+                continue
+            target = path if not parts.path else (path.parent / unquote(parts.path)).resolve()
+            if not target.exists():
+                lost.append(f"{path.name}: no file {value}")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids:
+                lost.append(f"{path.name}: no place {value}")
+    assert not lost, "\n".join(lost)
+
+
+def test_the_first_page_is_light_and_scripts_go_where_they_are_used(book):
+    assert (book / "book" / "index.html").stat().st_size < INDEX_BYTES
+    for page in PAGES:
+        text = (book / page).read_text(encoding="utf-8")
+        for script, mark in (
+            ("trace.js", "gd-recording"),
+            ("calculator.js", "gd-calculator"),
+            ("plotly", "plotly-graph"),
+        ):
+            assert (f'src="../_static/{script}' in text) <= (mark in text), f"{page} loads {script} and does not use it"
+        assert "thebe" not in text, f"{page} still has the theme's address of another host"
+
+
+def test_search_finds_forced_spans(browser, address):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    look(browser, "light", 1440)
+    browser.get(f"{address}/search.html?q=forced+span")
+    found = WebDriverWait(browser, 30).until(
+        lambda b: b.execute_script("return [...document.querySelectorAll('#search-results li a')].map((a) => a.href)")
+    )
+    assert any("drafts" in link for link in found), found
+
+
+def keys(browser, selector, *pressed):
+    from selenium.webdriver.common.by import By
+
+    element = browser.find_element(By.CSS_SELECTOR, selector)
+    browser.execute_script("arguments[0].focus()", element)
+    for key in pressed:
+        browser.switch_to.active_element.send_keys(key)
+    return element
+
+
+def chosen(browser):
+    """(number of the chosen token of the recording in sight, what its details say, the address's fragment)."""
+    return browser.execute_script(
+        "const s = document.querySelector('.gd-recording:not([hidden])');"
+        "const t = [...s.querySelectorAll('[role=option]')];"
+        "return [t.findIndex((e) => e.getAttribute('aria-selected') === 'true') + 1,"
+        " s.querySelector('.gd-detail').textContent, location.hash]"
+    )
+
+
+@pytest.mark.parametrize("how", ["server", "file"])
+def test_the_trace_explorer_by_keyboard_and_mouse(browser, book, address, how):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    look(browser, "light", 1440)
+    place = f"{address}/book/trace.html" if how == "server" else f"{(book / 'book' / 'trace.html').as_uri()}"
+    heard(browser)
+    browser.get("about:blank")
+    browser.get(f"{place}#t=2")
+    number, details, _ = chosen(browser)
+    assert number == 2 and "proposed by" in details and "mask" in details and "bytes forced" in details
+    stream = ".gd-recording:not([hidden]) .gd-stream"
+    keys(browser, stream, Keys.ARROW_RIGHT)
+    assert chosen(browser)[::2] == [3, "#t=3"]
+    keys(browser, stream, Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    assert chosen(browser)[0] == 1
+    forwards = browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0] + ' [role=option]')].map((e) => e.dataset.forward)", stream
+    )
+    keys(browser, stream, Keys.ARROW_DOWN)
+    assert chosen(browser)[0] == 1 + next(i for i, f in enumerate(forwards) if f != forwards[0])
+    keys(browser, stream, Keys.END)
+    assert chosen(browser)[0] == len(forwards)
+    keys(browser, stream, Keys.HOME)
+    tokens = browser.find_elements(By.CSS_SELECTOR, f"{stream} [role=option]")
+    tokens[3].click()
+    assert chosen(browser)[::2] == [4, "#t=4"]
+
+    # without the tokens of a source, keys step over them, and bring them back when it is checked again
+    source = tokens[1].get_attribute("data-source")
+    box = browser.find_element(By.CSS_SELECTOR, f'.gd-recording:not([hidden]) input[value="{source}"]')
+    keys(browser, f'.gd-recording:not([hidden]) input[value="{source}"]', Keys.SPACE)
+    assert not box.is_selected() and "gd-dim" in tokens[1].get_attribute("class")
+    keys(browser, stream, Keys.HOME, Keys.ARROW_RIGHT)
+    seen = chosen(browser)[0] - 1
+    assert tokens[seen].get_attribute("data-source") != source
+    box.click()
+    assert box.is_selected() and "gd-dim" not in tokens[1].get_attribute("class")
+
+    names = browser.execute_script("return [...document.querySelectorAll('.gd-recording')].map((e) => e.dataset.name)")
+    if len(names) > 1:
+        browser.execute_script("location.hash = arguments[0]", f"#trace={names[1]}&t=2")
+        assert (
+            browser.execute_async_script(
+                "const done = arguments[0];"
+                "setTimeout(() => done(document.querySelector('.gd-recording:not([hidden])').dataset.name), 200)"
+            )
+            == names[1]
+        )
+        assert chosen(browser)[0] == 2
+    assert not [e for e in heard(browser)[0] if "favicon.ico" not in e]
+
+
+@pytest.mark.parametrize("how", ["server", "file"])
+def test_the_calculator_by_keyboard_and_mouse(browser, book, address, how):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import Select
+
+    look(browser, "light", 1440)
+    browser.get(f"{address}/book/calculator.html" if how == "server" else (book / "book" / "calculator.html").as_uri())
+    fit = json.loads(browser.execute_script("return document.querySelector('.gd-calculator script').textContent"))
+
+    def answers():
+        read = "return Object.fromEntries([...document.querySelectorAll('output')].map((o) => [o.name, o.value]))"
+        return browser.execute_script(read), browser.find_element(By.CSS_SELECTOR, ".gd-beyond").text
+
+    def told(**changes):
+        found = calculator.estimate(fit, {**calculator.beginning(fit), **changes})
+        return {
+            "mask_us": calculator.text(found["mask_us"], 0, " µs"),
+            "mask_share": calculator.text([v if v is None else 100 * v for v in found["mask_share"]], 2, "%"),
+            "tokens": calculator.text(found["tokens"], 2),
+            "gain": calculator.text(found["gain"], 2),
+        }
+
+    assert answers()[0] == told()
+    keys(browser, "input[name=vocabulary]", Keys.CONTROL + "a", "50000")
+    keys(browser, "input[name=forward_ms]", Keys.CONTROL + "a", "2.5")
+    keys(browser, "input[name=acceptance]", Keys.ARROW_DOWN)
+    changed = {"vocabulary": 50_000, "forward_ms": 2.5, "acceptance": 0.94}
+    assert answers()[0] == told(**changed)
+    kind = list(fit["mask"]["kinds"])[-1]
+    Select(browser.find_element(By.NAME, "kind")).select_by_value(kind)
+    assert answers()[0] == told(**changed, kind=kind)
+    keys(browser, "input[name=batch]", Keys.CONTROL + "a", "200")
+    assert "the batch" in answers()[1] and answers()[0] == told(**changed, kind=kind, batch=200)
+    keys(browser, "input[name=batch]", Keys.CONTROL + "a", "0")
+    values, message = answers()
+    assert set(values.values()) == {"–"} and "texts in a batch: 1 to 256" in message
+
+
+def test_a_page_can_be_printed(browser, address):
+    look(browser, "light", 1440, media="print")
+    browser.get(f"{address}/book/index.html")
+    hidden = browser.execute_script(
+        "return ['.bd-sidebar-primary', '.bd-header-article'].map((s) => document.querySelector(s))"
+        ".filter((e) => e && e.offsetParent !== null).map((e) => e.className)"
+    )
+    assert not hidden, f"in print, too: {hidden}"
+    cut = browser.execute_script(
+        "return [...document.querySelectorAll('.gd-scroll')]"
+        ".filter((e) => getComputedStyle(e).overflowX !== 'visible').length"
+    )
+    assert not cut
+    look(browser, "light", 1440)
