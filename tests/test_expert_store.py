@@ -54,9 +54,16 @@ def ask(store, layer, experts, weights=None, recency=None):
         if got is not None:
             check(index, got)
     order = []
-    for index, got in arrivals:
-        check(index, got)
+    come = {}
+    for index, got, now in arrivals:
+        come[index] = got
         order.append(int(experts[index]))
+        if now:  # what came since the last time holds until here
+            for at, weights_of in come.items():
+                check(at, weights_of)
+            come = {}
+    for index, got in come.items():
+        check(index, got)
     assert order == store.last.missed[-1] == [int(e) for e, got in zip(experts, found, strict=True) if got is None]
 
 

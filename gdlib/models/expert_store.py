@@ -24,6 +24,7 @@ from gdlib.models.expert_usage import add_usage, read_usage
 from gdlib.models.slow_disk import Disk, wait_until
 
 POLICIES = ("lru", "lfru")
+WORTH_COMPUTING = 300e-6  # seconds of waiting that are worth breaking a run of experts for
 HALF_LIFE = 64  # forwards after which a use counts half, for "lfru"
 Weights = tuple[torch.Tensor, torch.Tensor]  # of one expert, transposed: [hidden, 2 width], [width, hidden]
 
@@ -221,13 +222,14 @@ class ExpertStore:
 
     def request(
         self, layer: int, experts: np.ndarray, counts: np.ndarray, recency: np.ndarray
-    ) -> tuple[list[Weights | None], Iterator[tuple[int, Weights]]]:
+    ) -> tuple[list[Weights | None], Iterator[tuple[int, Weights, bool]]]:
         """What a forward needs of a layer. experts: distinct, ascending; counts: rows of each; recency: the order in
         which they count as used, a rank each.
 
         Returns the weights of each, None where it is on disk, and an iterator over those: (index in `experts`,
-        weights), in that order. It must be run to its end, and only when those handed out first were used: it takes
-        their slots. Weights it gave hold until the next ones. Raises ExpertError where a read fails.
+        weights, whether to compute now), in that order. It must be run to its end, and only when those handed out first
+        were used: it takes their slots. Weights hold until the layer is through, unless they are to be used now: then
+        the next may take their place, or is still being read. Raises ExpertError where a read fails.
         """
         at, log = self._at[layer], self.last
         self._clock += len(experts)
@@ -252,14 +254,15 @@ class ExpertStore:
 
     def _arrivals(
         self, layer: int, missing: list[int], missed: list[int], reads: _Reads
-    ) -> Iterator[tuple[int, Weights]]:
+    ) -> Iterator[tuple[int, Weights, bool]]:
         stay = self._most_valuable(layer, missed)
         for expert in self._slot_of[layer].keys() - stay:
             self._evict(layer, expert)
         for index, expert in zip(missing, missed, strict=True):
             buffer = reads.next()
-            yield index, self._settle(layer, expert, buffer, expert in stay)
+            weights = self._settle(layer, expert, buffer, expert in stay)
             reads.done(buffer)
+            yield index, weights, expert not in stay or reads.would_wait()
 
     def _end_reads(self) -> None:
         """Of a forward that failed or was broken off: the buffers are the next one's."""
@@ -388,6 +391,13 @@ class _Reads:
         finally:
             self.store.last.read_seconds += time.perf_counter() - began
         return buffer
+
+    def would_wait(self) -> bool:
+        """Whether `next` would have to wait for longer than an expert's few rows take to compute."""
+        if not self.flying:
+            return False
+        job, _, due = self.flying[0]
+        return (isinstance(job, Future) and not job.done()) or due - time.perf_counter() > WORTH_COMPUTING
 
     def done(self, buffer: tuple) -> None:
         self.free.append(buffer)

@@ -66,33 +66,42 @@ class StreamedExperts(nn.Module):
 
         out = hidden_states.new_empty((len(order), hidden_states.shape[1]))
         outs = out.split(sizes)
-        begin = 0
-        for end, weights in enumerate([*found, None]):  # those in memory, in runs: the fewer calls the better
-            if weights is None:
-                self._compute(grouped[begin:end], found[begin:end], sizes[begin:end], outs[begin:end])
-                begin = end + 1
-        for index, weights in arrivals:
-            one = slice(index, index + 1)
-            self._compute(grouped[one], [weights], sizes[one], outs[one])
+        held = [index for index, weights in enumerate(found) if weights is not None]
+        self._compute(held, grouped, found, sizes, outs)
+        came: list[int] = []  # then those that arrive, as many at once as are there
+        for index, weights, now in arrivals:
+            found[index] = weights
+            came.append(index)
+            if now:
+                self._compute(came, grouped, found, sizes, outs)
+                came = []
+        self._compute(came, grouped, found, sizes, outs)
 
         places = torch.from_numpy(order).to(out.device)
         out *= top_k_weights.t().reshape(-1).index_select(0, places)[:, None]
         return torch.zeros_like(hidden_states).index_add_(0, row_of, out)
 
-    def _compute(self, grouped: Sequence[torch.Tensor], weights: list[Weights], sizes: list[int], outs) -> None:
-        """Each expert's rows into each expert's `outs`."""
-        if not weights:
+    def _compute(
+        self,
+        which: list[int],
+        grouped: Sequence[torch.Tensor],
+        weights: Sequence[Weights],
+        sizes: list[int],
+        outs: Sequence[torch.Tensor],
+    ) -> None:
+        """For each expert of `which`: its rows, float[size, hidden] of `grouped`, into its `outs`."""
+        if not which:
             return
-        double = weights[0][0].shape[1]
+        double = weights[which[0]][0].shape[1]
         apart = 16 // math.gcd(16, double // 2)  # an expert's first row begins a cache line, as in memory of its own
-        parts = [part for size in sizes for part in (size, -size % apart)]
+        parts = [part for index in which for part in (sizes[index], -sizes[index] % apart)]
         both = grouped[0].new_zeros((sum(parts), double))
-        for rows, (gate_up, _), into in zip(grouped, weights, both.split(parts)[::2], strict=True):
-            torch.mm(rows, gate_up, out=into)
+        for index, into in zip(which, both.split(parts)[::2], strict=True):
+            torch.mm(grouped[index], weights[index][0], out=into)
         gate, up = both.chunk(2, -1)
         inner = self.act_fn(gate).mul_(up)
-        for rows, (_, down), into in zip(inner.split(parts)[::2], weights, outs, strict=True):
-            torch.mm(rows, down, out=into)
+        for index, rows in zip(which, inner.split(parts)[::2], strict=True):
+            torch.mm(rows, weights[index][1], out=outs[index])
 
 
 def stream(
