@@ -58,6 +58,8 @@ ARMS: dict[str, dict] = {
     "grammar + branches": {"drafts": ("grammar", "branches")},
     "ngram + branches": {"drafts": ("ngram", "branches")},
     "all sources": {"drafts": _ALL},
+    "mtp": {"drafts": ("mtp",)},  # where the model has a multi-token head
+    "all sources, mtp": {"drafts": ("grammar", "ngram", "mtp", "branches")},
     "all sources, all rows": {"drafts": _ALL, "gate": "all"},
     "all sources, re-arming": {"drafts": _ALL, "gate": "rearming"},
     "constrained": {"drafts": (), "constrain": True},
@@ -67,6 +69,7 @@ JUMP = "jump-forward"  # commits unverified: "identical" says how often that cha
 TRANSFORMERS, LOOKUP = "transformers", "transformers, prompt lookup"
 LOOKUP_TOKENS = 10  # what transformers' documentation proposes
 EVERY_ARM = (*ARMS, JUMP, TRANSFORMERS, LOOKUP)
+ANY_MODEL = tuple(name for name in EVERY_ARM if "mtp" not in ARMS.get(name, {}).get("drafts", ()))  # needs no head
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,7 @@ def arms(
     prompt_ids: Sequence[int],
     grammar: Grammar,
     max_tokens: int,
-    names: Sequence[str] = EVERY_ARM,
+    names: Sequence[str] = ANY_MODEL,
     extra: Mapping[str, dict] = MappingProxyType({}),
     **options,
 ) -> dict[str, Callable[[], Generation]]:
@@ -307,7 +310,7 @@ def compare(
     tokenizer,
     vocab: Vocabulary,
     chosen: Sequence[Workload],
-    names: Sequence[str] = EVERY_ARM,
+    names: Sequence[str] = ANY_MODEL,
     *,
     prompts: int = 0,
     rounds: int = 1,
