@@ -25,7 +25,7 @@ phase = @mkdir -p _build; echo "== $(1)"; start=$$SECONDS; $(2) && echo "$(1) $$
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PROFILE=smoke|quick|full|gpu (now $(PROFILE)), JOBS=cores (now $(JOBS)), PYTHON=interpreter (now $(PYTHON))"
+	@echo "  PROFILE=smoke|quick|full|gpu (now $(PROFILE)), JOBS=runs at a time (now $(JOBS)), PYTHON=interpreter (now $(PYTHON))"
 
 install: $(STAMP) ## the pinned environment in .venv
 
@@ -63,7 +63,7 @@ $(AXE):
 	@mkdir -p _build/axe/$(AXE_VERSION)
 	@cd _build/axe/$(AXE_VERSION) && npm pack --silent axe-core@$(AXE_VERSION) && tar xzf axe-core-$(AXE_VERSION).tgz
 
-tiny-moe: install ## train gdlib/models/tiny_moe anew, half an hour on one thread (its checksums go into gdlib/models/hf.py)
+tiny-moe: install ## train gdlib/models/tiny_moe anew over the committed one, half an hour (its checksums go into gdlib/models/hf.py)
 	@mkdir -p _build && $(PY) -m papermill notebooks/train_tiny_moe.ipynb _build/train_tiny_moe.ipynb --no-progress-bar \
 	  -p steps 1000 -p texts 4000 -p documents 16 -p prompts 6 -p max_tokens 96 -p folder gdlib/models/tiny_moe
 

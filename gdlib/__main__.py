@@ -79,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     prompt.add_argument("--prompt", help="the text to continue (or, with --chat, what to ask)")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the same from a file, - for standard input")
     command.add_argument("--chat", action="store_true", help="ask in the chat form of the model's tokenizer")
-    command.add_argument("--model", default=SMOLLM2, help="a folder, a .gguf file or a hub id (default: %(default)s)")
+    command.add_argument(
+        "--model", default=SMOLLM2, help="tiny-moe, a folder, a .gguf file or a hub id (default: %(default)s)"
+    )
     command.add_argument("--device", default="cpu", help="where the model runs (default: %(default)s)")
     command.add_argument("--max-tokens", type=int, default=256, metavar="N")
     command.add_argument(
@@ -231,7 +233,10 @@ def _quantity(flag: str, text: str | None, units: dict[str, float], wanted: str)
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
     if not found or found[2].lower() not in units:
         raise InputError(f"{flag} {text!r}: want {wanted}")
-    return float(found[1]) * units[found[2].lower()]
+    value = float(found[1]) * units[found[2].lower()]
+    if value > 2**60:
+        raise InputError(f"{flag}: that is more than there is; want {wanted}")
+    return value
 
 
 def _store(options) -> dict | None:
@@ -250,6 +255,8 @@ def _store(options) -> dict | None:
     latency = _quantity("--disk-latency", options.disk_latency, _TIMES, "a time, such as 100us or 0.1ms")
     if bandwidth == 0:
         raise InputError("--disk-bandwidth 0: such a disk reads nothing")
+    if (latency or 0) > 60:
+        raise InputError(f"--disk-latency {options.disk_latency}: want a minute at most for each read")
     given = {"slots": options.slots, "capacity_bytes": None if capacity is None else int(capacity)}
     given |= {"pin_bytes": int(pin or 0), "policy": options.policy or "lru"}
     if bandwidth or latency:

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -245,9 +247,13 @@ def test_records_of_usage_that_are_wrong(tmp_path):
     assert (read_usage(usage, (2, 3)) == 2).all()
     with pytest.raises(ModelError, match=r"a record of \(2, 3\) layers and experts, the model has \(3, 8\); delete it"):
         read_usage(usage, (3, 8))
-    usage.write_text("{")
-    with pytest.raises(ModelError, match=r"usage.json: no record of experts used"):
-        read_usage(usage, (2, 3))
+    for wrong in ("{", '{"selections": [[-5]]}', '{"selections": [[1.9]]}', '{"selections": [["7"]]}', "[" * 100_000,
+                  '{"selections": [[100000000000000000000]]}'):  # fmt: skip
+        usage.write_text(wrong)
+        with pytest.raises(ModelError, match=r"usage.json: no record of experts used"):
+            read_usage(usage, (2, 3))
+    with pytest.raises(ModelError, match="could not be recorded"):
+        add_usage(usage / "below a file" / "usage.json", np.ones((2, 3), np.int64))
 
 
 def test_usage_of_two_processes_adds_up(tmp_path):
@@ -349,3 +355,67 @@ def test_the_store_waits_for_the_slow_disk(path, monkeypatch):
     ask(here, 1, [0, 1])
     assert waited == [due for due, _ in promised] and len(waited) == 10
     assert {size for _, size in promised} == {here.expert_bytes}
+
+
+def test_a_read_that_was_interrupted_is_waited_for_before_its_buffer_is_read_into_again(path, weights, monkeypatch):
+    """Ctrl-C while a read is under way: the read goes on, and must not land in what the next forward reads."""
+    held, go, began = store(path, slots=EXPERTS, readers=2), threading.Event(), threading.Event()
+    read, slow = held.file.read, [True]
+
+    def hanging(*arguments):
+        if slow.pop() if slow else False:
+            began.set()
+            go.wait(30)
+        return read(*arguments)
+
+    monkeypatch.setattr(held.file, "read", hanging)
+    held.begin()
+    _, arrivals = held.request(0, np.arange(4), np.ones(4, int), np.arange(4))
+    assert began.wait(30)
+    result = Future.result
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Future, "result", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        next(arrivals)
+    assert Future.result is result
+    threading.Timer(0.05, go.set).start()
+    held.begin()  # waits for the read that was left
+    assert go.is_set()
+    for layer in range(LAYERS):
+        ask(held, layer, range(EXPERTS), weights)
+
+
+def test_pins_are_all_there_or_none(path, monkeypatch):
+    held = store(path, slots=2, pin_bytes=6 * 6144, readers=0)
+    assert held.pins > 2
+    read, count = held.file.read, [0]
+
+    def failing(*arguments):
+        count[0] += 1
+        if count[0] > 3:
+            raise ExpertError("an input/output error")
+        return read(*arguments)
+
+    held._usage[:] = 1
+    with monkeypatch.context() as patch:
+        patch.setattr(held.file, "read", failing)
+        with pytest.raises(ExpertError, match="input/output"):
+            held.begin()
+    assert held.pinned() == []
+    held.begin()
+    assert len(held.pinned()) == held.pins
+
+
+def test_what_is_measured_aside_leaves_no_trace(path, weights):
+    held = store(path, slots=3, pin_bytes=4 * 6144)
+    held.begin()
+    ask(held, 0, [1, 2, 5], weights)
+    log, usage, residents, forwards = held.last, held._usage.copy(), held.residents(0), held.forwards
+    with held.aside():
+        for _ in range(3):
+            held.begin()  # nothing is pinned by what is measured
+            ask(held, 0, [0, 3, 4, 6, 7], weights)
+        assert held.pinned() == [] and held.residents(0) != residents
+    assert held.last is log and held.forwards == forwards and held.residents(0) == residents
+    assert np.array_equal(held._usage, usage)
+    held.begin()
+    assert set(held.pinned()) <= {(0, 1), (0, 2), (0, 5)} and held.pinned()

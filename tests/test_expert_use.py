@@ -1,6 +1,7 @@
 """Whose rows paid for which experts: the sums against a slow count, row by row."""
 
 import random
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ from drafters import Hashed, right, wrong
 
 from gdlib.decoding.expert_use import ExpertUse
 from gdlib.decoding.speculative import speculative
-from gdlib.drafts.gate import AllRows, BytesGate, expected_bytes
+from gdlib.drafts.gate import AllRows, BytesGate, CostGate, expected_bytes
 
 LAYERS, EXPERTS, TOP_K, SIZE = 3, 12, 2, 1000
 
@@ -38,6 +39,12 @@ class FakeStore:
             read_seconds=0.5,
         )
         self.logs.append(self.last)
+
+    @contextmanager
+    def aside(self):
+        last = self.last
+        yield
+        self.last = last
 
 
 class OnDisk(Hashed):
@@ -104,6 +111,15 @@ def test_the_loop_sums_what_every_row_asked_for(seed):
     assert use["distinct"] == use["loads"] + use["hits"]["slots"]
     assert use["forwards"] == len(seen) - 1 and use["read_seconds"] == 0.5 * use["forwards"]
     assert use["prompt"]["forwards"] == 1 and use["prompt"]["selections"] == 3 * LAYERS * TOP_K
+
+
+def test_measuring_costs_behind_the_prompt_is_nobodys_forward():
+    model, seen = OnDisk(50), []
+    gate = CostGate()
+    run = speculative(model, [1, 2, 3], [right([])], [], 5, gate=gate, on_forward=lambda *forward: seen.append(forward))
+    assert gate.costs is model.costs and len(model.store.logs) > run.report["forwards"]  # it did measure
+    assert run.report["experts"]["prompt"]["selections"] == 3 * LAYERS * TOP_K
+    assert [len(log.selected[0]) for log, *_ in seen] == [len(sources) for _, sources, _ in seen]
 
 
 def test_plain_decoding_is_counted_too_and_models_in_memory_have_no_such_report():

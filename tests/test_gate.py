@@ -273,3 +273,15 @@ def test_chances_are_probabilities():
         for source in ("grammar", "ngram", "branches", "unheard of"):
             for step, rank in itertools.product((1, 2, 3, 48), (0, 1, 2, 40)):
                 assert 0 < seen.chance(source, step, rank) < 1 and math.isfinite(seen.chance(source, step, rank))
+
+
+def test_costs_cut_by_the_end_of_the_context_are_no_costs_of_other_texts():
+    model, gate = tiny_model(context=64), CostGate()
+    model.reset()
+    model(list(range(60)))
+    gate.begin(model)
+    assert gate.costs.widths.tolist() == [1, 2, 4] and model.costs is None
+    model.reset()
+    model([1, 2])
+    gate.begin(model)
+    assert gate.costs is model.costs and gate.costs.widths[-1] == 48

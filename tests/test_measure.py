@@ -37,7 +37,7 @@ def test_oracle_table_is_tidy_and_whole(oracle):
     record.finish(record.begin("", used), oracle)  # names, units, nothing missing
     guided = oracle[oracle["arm"].isin(["dense", "ours", "ours, nothing skipped"])]
     assert guided["schema_valid"].all() and (guided["cause"] == "").all() and (guided["stop"] == "eos").all()
-    assert oracle["parts_share"].between(0, 1.0001, inclusive="right").all()  # parts never exceed the whole of their pass
+    assert oracle["parts_share"].gt(0).all() and oracle["parts_share"].lt(1.0001).all()  # of the whole of their pass
     parts = oracle[[f"{p}_us" for p in PARTS]].sum(axis=1)
     assert np.allclose(parts / oracle["instrumented_us"], oracle["parts_share"])  # one round: medians are the values
 

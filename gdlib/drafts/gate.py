@@ -7,6 +7,7 @@ forward on another, so the cost is measured and the rows are those that buy the 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Protocol
 
@@ -231,10 +232,12 @@ class CostGate(AllRows):
         if self._of_model:
             if getattr(model, "costs", None) is None:
                 store = getattr(model, "store", None)
-                residents = store.snapshot() if store is not None else None
-                model.costs = Costs.measure(model)
-                if store is not None:
-                    store.restore(residents)
+                with nullcontext() if store is None else store.aside():
+                    costs = Costs.measure(model)
+                self.costs = costs
+                if len(costs.widths) < len(WIDTHS):  # cut by the end of the context: no costs for other texts
+                    return
+                model.costs = costs
             self.costs = model.costs
 
     def _new_text(self) -> None:

@@ -19,6 +19,10 @@ class MTPSource:
     def __init__(self, model):
         if not getattr(model, "mtp_depth", 0) or not hasattr(model, "mtp"):
             inner = type(getattr(model, "model", model)).__name__
+            if getattr(getattr(model, "model", None), "mtp_head", None) is not None:
+                raise DraftError(
+                    f"{type(model).__name__} hides the multi-token head of {inner}: wrap it by gdlib.models.mtp.causal"
+                )
             raise DraftError(f"{inner} has no multi-token head: leave 'mtp' out of the draft sources")
         self.model = model
         self._last = -1

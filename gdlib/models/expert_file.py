@@ -8,12 +8,15 @@ it is whole and on the disk.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import glob
 import json
 import mmap
 import os
 import struct
 import tempfile
+import time
 import weakref
 import zlib
 from contextlib import ExitStack
@@ -26,6 +29,7 @@ from torch import nn
 from gdlib.models.expert_tensors import DTYPES, experts_of_checkpoint, experts_of_model
 from gdlib.models.wheels import ModelError
 
+LEFT_BEHIND = 24 * 3600  # seconds after which an unfinished file is nobody's
 BLOCK = 4096  # what O_DIRECT wants offsets, lengths and addresses to be multiples of, on the disks there are
 RETRIES = 2  # of a read that the device failed
 _MAGIC = b"gdexpt01"
@@ -87,7 +91,9 @@ def repack(source: str | Path | nn.Module, path: str | Path) -> None:
         start = _aligned(_LEAD.size + len(json.dumps(asdict(header))))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            _sweep(path)
             handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+            os.fchmod(handle, 0o644)  # mkstemp's files are for one user, a cache may be for several
             stack.callback(Path(scratch).unlink, missing_ok=True)
             stack.callback(os.close, handle)
             _write(handle, b"\0" * start)
@@ -109,6 +115,14 @@ def repack(source: str | Path | nn.Module, path: str | Path) -> None:
                 f"{path.parent}: the experts' file of {total / 1e6:.1f} MB could not be written: {error.strerror}. "
                 "Set GDLIB_CACHE to a folder that can be written and has room."
             ) from error
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed processes left of this file; nobody writes one for a day."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT_BEHIND:
+                left.unlink()
 
 
 def _aligned(size: int) -> int:

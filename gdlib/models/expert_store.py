@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,7 +106,7 @@ class ExpertStore:
         self.pins = pin_bytes // self.slot_bytes if pin_bytes or pin is None else len(pins)
         self._check_sizes(pins, readers)
 
-        self.last, self.forwards = ForwardLog(), 0
+        self.last, self.forwards, self._aside = ForwardLog(), 0, False
         shape = (self.layers, self.experts)
         self._recorded = np.zeros(shape, np.int64) if usage_path is None else read_usage(usage_path, shape)
         self._usage = np.zeros(shape, np.int64)  # selections since, not yet on record
@@ -173,6 +174,19 @@ class ExpertStore:
                 self._settle(layer, expert, self._buffers[0], keep=True)
         self._used[:], self._often[:], self._clock = snapshot.used, snapshot.often, snapshot.clock
 
+    @contextmanager
+    def aside(self):
+        """What is read in here, to measure for example, leaves no trace: no usage, no pins, no log, other residents."""
+        before, usage, last, forwards = self.snapshot(), self._usage.copy(), self.last, self.forwards
+        self._aside = True
+        try:
+            yield
+        finally:
+            self._aside = False
+            self._end_reads()
+            self.restore(before)
+            self._usage, self.last, self.forwards = usage, last, forwards
+
     def most_used(self, count: int) -> list[tuple[int, int]]:
         """(layer, expert) of the `count` most selected, on record or since; fewer where fewer were ever selected."""
         total = (self._recorded + self._usage).ravel()
@@ -187,10 +201,10 @@ class ExpertStore:
             self._usage[:] = 0
 
     def close(self) -> None:
-        """Save the usage and end the readers."""
-        self.save_usage()
+        """End the readers and save the usage."""
         if self._pool is not None:
             self._pool.shutdown()
+        self.save_usage()
 
     def describe(self) -> dict:
         """How the store is set up, for the record of a run. Sizes in bytes."""
@@ -215,7 +229,7 @@ class ExpertStore:
         self._end_reads()
         self.last = ForwardLog()
         self.forwards += 1
-        if self.pins and not self._pinned.any():
+        if self.pins and not self._aside and not self._pinned.any():
             seen = int(self._recorded.sum() + self._usage.sum())
             if seen >= max(self.autopin_after, 1):
                 self._pin(self.most_used(self.pins))
@@ -283,11 +297,10 @@ class ExpertStore:
         """The weights out of a buffer, in a free slot where they shall stay, else in passing."""
         weights = self._transit
         if keep:
-            slot = self._free[layer].pop()
-            weights = self._slab[layer][slot]
+            weights = self._slab[layer][self._free[layer][-1]]
         self._copy(buffer, weights)
         if keep:
-            self._slot_of[layer][expert] = slot
+            self._slot_of[layer][expert] = self._free[layer].pop()
             self._at[layer][expert] = weights
         return weights
 
@@ -312,17 +325,24 @@ class ExpertStore:
         self._free[layer].append(self._slot_of[layer].pop(expert))
 
     def _pin(self, wanted: Sequence[tuple[int, int]]) -> None:
-        """Make these the pinned tier: read, uncounted, and out of the slots."""
+        """Make these the pinned tier: read, uncounted, and out of the slots. All of them, or none if a read fails."""
+        self._unpin()
+        try:
+            for (layer, expert), weights in zip(wanted, self._pin_slab, strict=False):
+                self.file.read(layer, expert, self._buffers[0][0])
+                self._copy(self._buffers[0], weights)
+                if expert in self._slot_of[layer]:
+                    self._evict(layer, expert)
+                self._at[layer][expert] = weights
+                self._pinned[layer, expert] = True
+        except BaseException:
+            self._unpin()
+            raise
+
+    def _unpin(self) -> None:
         for layer, expert in self.pinned():
             self._at[layer][expert] = None
         self._pinned[:] = False
-        for (layer, expert), weights in zip(wanted, self._pin_slab, strict=False):
-            self.file.read(layer, expert, self._buffers[0][0])
-            self._copy(self._buffers[0], weights)
-            if expert in self._slot_of[layer]:
-                self._evict(layer, expert)
-            self._at[layer][expert] = weights
-            self._pinned[layer, expert] = True
 
     def _new_slab(self, count: int) -> list[Weights]:
         gate_up = torch.empty((count, *self.file.header.gate_up), dtype=self.dtype, device=self.device)
@@ -380,7 +400,7 @@ class _Reads:
     def next(self) -> tuple:
         """The buffer with the next expert in it, waited for."""
         began = time.perf_counter()
-        job, buffer, due = self.flying.popleft()
+        job, buffer, due = self.flying[0]  # until it is here: who is interrupted meanwhile must still find it
         try:
             if isinstance(job, Future):
                 job.result()
@@ -390,6 +410,7 @@ class _Reads:
                 wait_until(due)
         finally:
             self.store.last.read_seconds += time.perf_counter() - began
+        self.flying.popleft()
         return buffer
 
     def would_wait(self) -> bool:
@@ -406,9 +427,10 @@ class _Reads:
     def close(self) -> None:
         """Take back what is not being read yet, and wait for what is."""
         while self.flying:
-            job, _, _ = self.flying.popleft()
+            job = self.flying[0][0]
             if isinstance(job, Future) and not job.cancel():
                 job.exception()
+            self.flying.popleft()
 
 
 def free_memory(device: torch.device) -> int:

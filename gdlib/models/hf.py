@@ -72,8 +72,14 @@ def tiny_moe() -> Path:
     for file, expected in TINY_MOE_SHA256.items():
         path = TINY_MOE_FOLDER / file
         if not path.is_file():
-            raise ModelError(f"{path}: no such file. It comes with gdlib: install gdlib again, or run `make tiny-moe`.")
-        check_sha256(path, expected)
+            raise ModelError(f"{path}: no such file. It comes with gdlib: install gdlib again, or `git restore` it.")
+        try:
+            check_sha256(path, expected)
+        except ModelError as error:
+            raise ModelError(
+                f"{error} It is not the one that was committed: `git restore` it; or, trained anew, put its checksum "
+                "(at the end of its card) into gdlib/models/hf.py."
+            ) from error
     return TINY_MOE_FOLDER
 
 

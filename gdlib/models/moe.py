@@ -130,10 +130,16 @@ def stream(
     Raises ModelError for a model without experts or with some of an unknown layout, and where the cache folder cannot
     be written; ExpertError (a ModelError) for a store that cannot be.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     folder = hf.snapshot(name)
-    kind = _without_experts(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, StrictDataclassError) as error:
+        said = " ".join(str(error).split())
+        raise ModelError(f"{folder / 'config.json'}: no configuration of a model: {said}") from error
+    kind = _without_experts(config)
     store = ExpertStore(
         ExpertFile(expert_file(folder), how or ("cached" if disk else None), checks),
         slots=slots,
@@ -151,9 +157,14 @@ def stream(
     model, tokenizer = hf.load(name, device, dtype, kind)
     model.requires_grad_(False)  # products are written in place
     model.expert_store = store
-    for module in model.modules():
-        if isinstance(module, StreamedExperts):
-            module.store = store
+    streamed = [module for module in model.modules() if isinstance(module, StreamedExperts)]
+    if len(streamed) != store.layers:
+        raise ModelError(
+            f"{folder}: config.json has {len(streamed)} layers of experts, the weights have {store.layers}; "
+            "they are not of one model"
+        )
+    for module in streamed:
+        module.store = store
     return model, tokenizer
 
 
