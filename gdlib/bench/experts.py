@@ -69,31 +69,18 @@ class Models:
     vocab: Vocabulary
 
 
-def load(
-    name: str,
-    *,
-    slots: int,
-    pin_bytes: int = 0,
-    policy: str = "lru",
-    disk_gb_per_s: float = 0.0,
-    disk_latency_ms: float = 0.0,
-    queue_depth: int = 4,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> Models:
-    """The models of this name. slots: of a layer. disk_gb_per_s: of the emulated disk (10^9 bytes), 0 for the real one.
+def load(name: str, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, **store) -> Models:
+    """The models of this name. store: what `streamed_model` takes of the store and its disk.
 
     What `gdlib.models.moe.stream` and `gdlib.models.hf.load` raise.
     """
     from gdlib.models import hf, moe
 
     resident, tokenizer = hf.load(name, device, dtype)
-    streamed, _ = streamed_model(
-        name, slots, pin_bytes, policy, disk_gb_per_s, disk_latency_ms, queue_depth, device, dtype
-    )
+    streamed, _ = streamed_model(name, device=device, dtype=dtype, **store)
     roomy, _ = moe.stream(name, device=device, dtype=dtype)
-    store = roomy.expert_store
-    store.restore(replace(store.snapshot(), residents=[list(range(store.experts))] * store.layers))
+    full = roomy.expert_store
+    full.restore(replace(full.snapshot(), residents=[list(range(full.experts))] * full.layers))
     return Models(streamed, wrapped(resident), wrapped(roomy), tokenizer, Vocabulary.from_hf(tokenizer))
 
 
@@ -108,7 +95,10 @@ def streamed_model(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ):
-    """(CausalModel, tokenizer) of a model whose experts are on disk; the arguments as those of `load`."""
+    """(CausalModel, tokenizer) of a model whose experts are on disk.
+
+    slots: of a layer. disk_gb_per_s: of the emulated disk (10^9 bytes), 0 for the real one.
+    """
     from gdlib.models import moe
     from gdlib.models.slow_disk import Disk
 
