@@ -165,6 +165,11 @@ def test_goals_say_what_was_met_and_what_was_not_run(table):
     assert met["tokens a second, all sources", f"{drawn.WRONG}, warm"] == page.NOT_RUN
     assert met["tokens a second, every expert in a slot", "against transformers"] == "yes"
     assert met["the same text", "every run"] == "yes"
+    lower = "with MTP and n-grams, against the same", f"{drawn.COMPACT}, cold"
+    assert met[lower] == "yes"
+    alike = table.assign(miss_bytes=table["miss_bytes"].where(table["arm"] != experts.FRAME, table["miss_bytes"] * 0.8))
+    alike = drawn.goals(alike).set_index(["goal", "where"])["met"]
+    assert alike[lower] == "no"  # as much is not lower
     other = table.assign(identical=table["arm"] != "mtp")
     assert drawn.goals(other)["met"].iloc[-1] == "no"
 
