@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from test_gbnf import matches, random_grammars
 
-from gdlib.grammar.analysis import is_regular, left_recursive, nullable, rules_used
+from gdlib.grammar.analysis import left_recursive, nullable
 from gdlib.grammar.gbnf import from_gbnf
 from gdlib.grammar.nodes import (
     EMPTY,
@@ -29,18 +29,18 @@ from gdlib.grammar.nodes import (
 )
 
 
-def corners(node: Node, grammar: Grammar, left: bool) -> set[str]:
-    """The rules that `node` refers to, or only those at its left edge."""
+def corners(node: Node, grammar: Grammar) -> set[str]:
+    """The rules at the left edge of `node`."""
     if isinstance(node, Ref):
         return {node.name}
     if isinstance(node, Repeat):
-        return corners(node.node, grammar, left) if node.high != 0 else set()
+        return corners(node.node, grammar) if node.high != 0 else set()
     if isinstance(node, Alt):
-        return set().union(*(corners(c, grammar, left) for c in node.choices))
+        return set().union(*(corners(c, grammar) for c in node.choices))
     found = set()
     for part in node.parts if isinstance(node, Seq) else ():
-        found |= corners(part, grammar, left)
-        if left and not matches(Grammar(part, grammar.rules), b""):
+        found |= corners(part, grammar)
+        if not matches(Grammar(part, grammar.rules), b""):
             break
     return found
 
@@ -55,12 +55,9 @@ def closed(edges: dict[str, set[str]]) -> dict[str, set[str]]:
 @settings(max_examples=120, deadline=None)
 @given(random_grammars())
 def test_agrees_with_naive_definitions(grammar):
-    uses = closed({name: corners(body, grammar, left=False) for name, body in grammar.rules.items()})
-    assert rules_used(grammar) == {"root"} | uses["root"]
-    assert is_regular(grammar) == (not any(name in uses[name] for name in {"root"} | uses["root"]))
     assert nullable(grammar) == {name for name in grammar.rules if matches(Grammar(Ref(name), grammar.rules), b"")}
 
-    edges = {name: corners(body, grammar, left=True) for name, body in grammar.rules.items()}
+    edges = {name: corners(body, grammar) for name, body in grammar.rules.items()}
     cycles = left_recursive(grammar)
     assert set(cycles) == {name for name, to in closed(edges).items() if name in to}
     for name, cycle in cycles.items():
@@ -120,12 +117,10 @@ def test_empty_text_by_kind_of_node(node, empty):
 @pytest.mark.parametrize("node", [Lazy("k", lambda: Ref("gone")), Words(WordTable((b"a",)), lambda i: Ref("gone"))])
 def test_what_is_not_built_is_not_looked_into(node):
     grammar = Grammar(Seq((Literal(b"a"), node)), {"unused": node})
-    assert rules_used(grammar) == set() and left_recursive(grammar) == {}
-    assert not is_regular(grammar)
-    assert is_regular(Grammar(Literal(b"a"), {"unused": node}))
+    assert nullable(grammar) == set() and left_recursive(grammar) == {}
 
 
-@pytest.mark.parametrize("analysis", [rules_used, nullable, left_recursive, is_regular])
+@pytest.mark.parametrize("analysis", [nullable, left_recursive])
 def test_undefined_rule_is_named(analysis):
     with pytest.raises(GrammarError, match="'gone'"):
         analysis(Grammar(Seq((Literal(b"a"), Ref("gone")))))
@@ -136,9 +131,7 @@ def test_long_chains(last, ring):
     n = 5000
     grammar = from_gbnf("root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}\n" for i in range(n)) + f"r{n} ::= {last}")
     start = time.process_time()
-    assert len(rules_used(grammar)) == n + 2
     assert nullable(grammar) == set()
-    assert is_regular(grammar) == ("r0" not in last)
     assert len(left_recursive(grammar)) == (n + 1 if ring else 0)
     assert time.process_time() - start < 120  # it ends
 
@@ -150,4 +143,3 @@ def test_shared_nodes_are_visited_once():
     grammar = Grammar(Ref("root"), {"root": node})
     assert nullable(grammar) == {"root"}
     assert left_recursive(grammar) == {"root": ["root"]}
-    assert not is_regular(grammar)

@@ -1,6 +1,6 @@
-"""What can be said of a grammar before it meets a text: which rules it uses, may be empty, or go round in circles.
+"""What can be said of a grammar before it meets a text: which of its rules may be empty, and which go round in circles.
 
-A recogniser chooses its machine by this (a grammar without cycles is regular), and a report names the cycle it found.
+A recogniser is chosen by this, and an error names the cycle that was found.
 Everything here is iterative and visits a node once, since a grammar may be a chain of thousands of rules.
 
 `Lazy` and `Words` are not built to be looked at: they count as leaves that are never empty and refer to nothing.
@@ -11,12 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from gdlib.grammar.nodes import Alt, Dfa, Grammar, GrammarError, Lazy, Literal, Node, Ref, Repeat, Seq, Words
-
-
-def rules_used(grammar: Grammar) -> set[str]:
-    """The names of all rules that the root leads to. Raises GrammarError where one of them is not defined."""
-    return set(_graph_from_root(grammar))
+from gdlib.grammar.nodes import Alt, Dfa, Grammar, GrammarError, Literal, Node, Ref, Repeat, Seq
 
 
 def nullable(grammar: Grammar) -> set[str]:
@@ -37,18 +32,6 @@ def left_recursive(grammar: Grammar) -> dict[str, list[str]]:
     for component in _cyclic_components(edges):
         found |= _cycles(edges, component)
     return found
-
-
-def is_regular(grammar: Grammar) -> bool:
-    """Whether no rule that the root leads to comes back to itself: the grammar is then one finite regular expression.
-
-    False too where part of it is not built yet (`Lazy`, `Words`), since nobody knows what that part refers to.
-    """
-    graph = _graph_from_root(grammar)
-    bodies = [grammar.root, *(grammar.rules[name] for name in graph)]
-    if any(isinstance(node, Lazy | Words) for node in _walk(bodies)):
-        return False
-    return not _cyclic_components(graph)
 
 
 def _rule(grammar: Grammar, name: str) -> Node:
@@ -76,18 +59,6 @@ def _walk(nodes: Iterable[Node]) -> Iterable[Node]:
             seen.add(id(node))
             yield node
             todo.extend(_children(node))
-
-
-def _graph_from_root(grammar: Grammar) -> dict[str, list[str]]:
-    """Each rule that the root leads to, with the rules that it refers to."""
-    graph: dict[str, list[str]] = {}
-    todo = _refs(grammar.root)
-    while todo:
-        name = todo.pop()
-        if name not in graph:
-            graph[name] = _refs(_rule(grammar, name))
-            todo.extend(graph[name])
-    return graph
 
 
 def _refs(node: Node, empty: set[int] | None = None) -> list[str]:

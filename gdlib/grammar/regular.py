@@ -693,16 +693,6 @@ def _trimmed(columns: np.ndarray, rows: list[list[int]], accepting: list[bool]) 
     return _alive(machine.columns, machine.delta, machine.accepting)
 
 
-def _packed(columns: np.ndarray, rows: list[list[int]], accepting: list[bool]) -> Dfa:
-    """The machine, with bytes that nothing tells apart in one column."""
-    number: dict = {}
-    merged = [number.setdefault(column, len(number)) for column in zip(*rows, strict=True)]
-    if len(number) < len(merged):
-        heads = [merged.index(column) for column in range(len(number))]
-        rows = [[row[head] for head in heads] for row in rows]
-    return _machine(np.array(merged, np.uint8)[columns], rows, accepting)
-
-
 def minimize(d: Dfa) -> Dfa:
     """The smallest machine of the same language (Hopcroft), its states in breadth-first order."""
     if is_empty(d):

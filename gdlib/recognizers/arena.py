@@ -148,13 +148,6 @@ class Arena:
         )
         return float(max(used))
 
-    def bytes_used(self) -> int:
-        """Bytes of the arrays that hold something."""
-        s = self.size
-        return int(
-            s[m.N_NODES] * 28 + s[m.N_CONTS] * 16 + s[m.N_ITEMS] * 8 + s[m.N_CONFS] * 72 + s[m.N_CELLS] * 4
-        ) + int(self.n_sets * 32 + self.n_pool + self.n_ints * 4)
-
     # nodes
 
     def root(self, grammar: Grammar) -> int:

@@ -212,11 +212,6 @@ class Forest(Tries):
         self._weigh(nodes)
         return root
 
-    def bytes_used(self) -> int:
-        """Bytes of the arrays, stored masks included."""
-        arrays = sum(a.nbytes for a in self.tables if a is not self.spots)
-        return arrays + sum(i.rows.nbytes for i in self.inside.values() if isinstance(i, Inside))
-
 
 class Annex(Tries):
     """Stored masks of machines that read many bytes (formats, patterns): by state, what stays inside and what leaves.

@@ -146,10 +146,6 @@ class MaskStore:
             spare.extend(slab)
         return spare.pop()
 
-    def bytes_used(self) -> int:
-        """Bytes of the masks kept here."""
-        return len(self.kept) * self.words * 4
-
 
 def mask_store(vocab: Vocabulary, arena: Arena) -> MaskStore:
     """The one store of this vocabulary and arena; when the arena goes, the memory of its masks is used again."""
