@@ -1,7 +1,7 @@
 # `make` lists the targets. Everything is installed into .venv and built into _build; results go to results/PROFILE.
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
-.PHONY: help install model sweep book test test-pages fuzz publish slurm-test picture lab tiny-moe clean distclean
+.PHONY: help install model sweep book test test-pages repeat fuzz publish slurm-test picture lab tiny-moe clean distclean
 
 PYTHON ?= python3
 PROFILE ?= quick
@@ -12,6 +12,8 @@ STAMP := $(VENV)/.installed
 TIMES := _build/times
 AXE_VERSION := 4.14.1
 AXE := _build/axe/$(AXE_VERSION)/package/axe.min.js
+VNU_VERSION := 26.9.27
+VNU := _build/vnu/$(VNU_VERSION)/package/build/dist/vnu.jar
 
 # One thread unless a sweep asks for more: on a small machine several spin against each other.
 export OMP_NUM_THREADS ?= 1
@@ -26,6 +28,7 @@ phase = @mkdir -p _build; echo "== $(1)"; start=$$SECONDS; $(2) && echo "$(1) $$
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PROFILE=smoke|quick|full|gpu (now $(PROFILE)), JOBS=runs at a time (now $(JOBS)), PYTHON=interpreter (now $(PYTHON))"
+	@echo "  SLURM=folder of a cluster's profile, such as profiles/slurm (sweep, book), NAME=what to call the machine (publish)"
 
 install: $(STAMP) ## the pinned environment in .venv
 
@@ -56,16 +59,25 @@ test: install model ## linter, tests, and the book of the smoke profile
 	$(call phase,book,$(PY) -m gdlib.report.build --results results/smoke --build _build/smoke)
 	@echo "== all passed"; sed 's/^/   /' $(TIMES)
 
-test-pages: install $(AXE) ## the smoke profile's book, once it is built, in a headless Chromium
-	$(call phase,pages,GDLIB_BOOK=_build/smoke/html GDLIB_AXE=$(AXE) $(PY) -m pytest tests/browser)
+test-pages: install $(AXE) $(VNU) ## the smoke profile's book, once it is built, in a headless Chromium
+	$(call phase,pages,GDLIB_BOOK=_build/smoke/html GDLIB_AXE=$(AXE) GDLIB_VNU=$(VNU) \
+	  $(PY) -m pytest tests/browser)
 
 $(AXE):
 	@mkdir -p _build/axe/$(AXE_VERSION)
 	@cd _build/axe/$(AXE_VERSION) && npm pack --silent axe-core@$(AXE_VERSION) && tar xzf axe-core-$(AXE_VERSION).tgz
 
+$(VNU):
+	@mkdir -p _build/vnu/$(VNU_VERSION)
+	@cd _build/vnu/$(VNU_VERSION) && npm pack --silent vnu-jar@$(VNU_VERSION) && tar xzmf vnu-jar-$(VNU_VERSION).tgz
+
 tiny-moe: install ## train gdlib/models/tiny_moe anew over the committed one, half an hour (its checksums go into gdlib/models/hf.py)
 	@mkdir -p _build && $(PY) -m papermill notebooks/train_tiny_moe.ipynb _build/train_tiny_moe.ipynb --no-progress-bar \
 	  -p steps 1000 -p texts 4000 -p documents 16 -p prompts 6 -p max_tokens 96 -p folder gdlib/models/tiny_moe
+
+repeat: sweep ## every sweep of PROFILE once more, and whether all but the times is the same
+	$(PY) -m gdlib.bench.batch run --profile $(PROFILE) --jobs $(JOBS) --results results/$(PROFILE)-again
+	$(PY) -m gdlib.bench.repeat results/$(PROFILE) results/$(PROFILE)-again
 
 fuzz: install ## ten minutes of coverage-guided fuzzing of the grammar engine, findings in _build/fuzz.json
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q atheris==3.0.0

@@ -103,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--top-p", type=float, default=1.0, metavar="P", help="1 is all (default)")
     command.add_argument("--seed", type=int, default=0, help="of the sampler (default: 0)")
     command.add_argument("--json", action="store_true", help="one JSON object on one line instead of text and report")
+    command.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the text token by token too, over what is there: a page to open (.html) or the record (.json)",
+    )
     _store_options(command)
 
     command = commands.add_parser(
@@ -220,6 +225,25 @@ def _check_generate(options) -> None:
     ):
         if not fits:
             raise InputError(f"{flag} {value}: {wanted}")
+    if options.trace is not None:
+        _check_trace(options)
+
+
+def _check_trace(options) -> None:
+    """InputError where --trace names no file that can be written, or one that this call reads."""
+    path, said = Path(options.trace), f"--trace {options.trace}"
+    if path.suffix not in (".html", ".json"):
+        raise InputError(f"{said}: want a name that ends with .html (a page) or .json (the record)")
+    if not path.parent.is_dir():
+        raise InputError(f"{said}: there is no folder {path.parent}; make it first, or name another")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{said}: that is {'a folder' if path.is_dir() else 'no plain file'}; name a file")
+    for flag in ("grammar", "schema", "prompt_file"):
+        read = getattr(options, flag)
+        if read is not None and path.exists() and Path(read).exists() and path.samefile(read):
+            raise InputError(f"{said}: --{flag.replace('_', '-')} reads that file; name another")
+    if not os.access(path.resolve().parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise InputError(f"{said}: may not be written here; name a file in a folder of your own")
 
 
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -315,20 +339,25 @@ def generate(options) -> int:
     grammar = _grammar(options)
     device = _device(options.device)
 
+    from gdlib.bench.told import note_experts, tell
     from gdlib.decoding.generate import generate
-    from gdlib.models.hf import load
+    from gdlib.models.hf import load, load_tokenizer
     from gdlib.models.mtp import causal
     from gdlib.tokens.vocabulary import Vocabulary
 
     _quiet_transformers()
+    tokenizer = load_tokenizer(options.model)  # what it refuses is said before the weights are read
+    prompt_ids = _prompt_ids(tokenizer, prompt, options.chat)
+    if "mtp" in given.get("drafts", ()):
+        _check_head(options.model)
     if store is None:
-        transformer, tokenizer = load(options.model, device)
+        transformer, _ = load(options.model, device)
     else:
         from gdlib.models.moe import stream
 
-        transformer, tokenizer = stream(options.model, device=device, **store)
+        transformer, _ = stream(options.model, device=device, **store)
     vocab = Vocabulary.from_hf(tokenizer)
-    prompt_ids = _prompt_ids(tokenizer, prompt, options.chat)
+    experts: list[dict] = []
     stream = _Stream(vocab)
     generation = generate(
         causal(transformer),
@@ -345,14 +374,38 @@ def generate(options) -> int:
         gate=options.gate,
         linear=options.linear,
         on_tokens=None if options.json else stream.write,
+        on_forward=note_experts(experts) if options.trace else None,
+        trace=options.trace is not None,
         **given,
     )
     if options.json:
         print(json.dumps({"ids": generation.ids, "text": generation.text, "report": generation.report}))
-        return 0
-    stream.finish()
-    print("\n".join(report_lines(generation.report)))
+    else:
+        stream.finish()
+        print("\n".join(report_lines(generation.report)), flush=True)
+    if options.trace:
+        _write_trace(options, tell(generation, vocab, prompt_ids, grammar, experts))
     return 0
+
+
+def _check_head(name: str) -> None:
+    """InputError where the model's folder has no multi-token head."""
+    from gdlib.models.hf import HEAD_FILE, folder
+
+    path = folder(name)
+    if path is not None and not (path / HEAD_FILE).is_file():
+        raise InputError(f"--sources: {name} has no multi-token head (no {HEAD_FILE} in {path}); leave out 'mtp'")
+
+
+def _write_trace(options, told: str) -> None:
+    """Write what `told.tell` tells to the file of --trace, whole or not at all: as it is, or as a page."""
+    from gdlib.bench.record import write
+
+    if options.trace.endswith(".html"):
+        from gdlib.report.trace import Recording, standalone
+
+        told = standalone([Recording("text", options.model, told)], f"Token by token: {options.model}")
+    write(Path(options.trace).resolve(), told.encode())
 
 
 def _prompt_ids(tokenizer, prompt: str, chat: bool) -> list[int]:
@@ -399,8 +452,11 @@ def report_lines(report: dict) -> list[str]:
     lines = []
     for name, count in report.get("sources", {}).items():
         proposed, accepted = count["proposed"], count["accepted"]
-        share = f"{100 * accepted / proposed:.0f}% acceptance" if proposed else "none"
-        lines.append(f"{name}: {share} ({accepted}/{proposed} {'forced ' if name == 'grammar' else ''}drafts)")
+        drafts = "forced drafts" if name == "grammar" else "drafts"
+        said = f"no {drafts} tried (nothing to propose, or the gate found it would not pay)"
+        if proposed:
+            said = f"{100 * accepted / proposed:.0f}% acceptance ({accepted}/{proposed} {drafts})"
+        lines.append(f"{name}: {said}")
     tokens, forwards = report["tokens"], report["forwards"]
     each, speed = report["tokens_per_forward"], report["tokens_per_s"]
     counts = f"{_counted(tokens, 'token')}, {_counted(forwards, 'forward')}"

@@ -1,8 +1,10 @@
 """python -m gdlib: what it prints, and that bad input is one line on stderr and exit status 2."""
 
+import errno
 import io
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +23,7 @@ order ::= "{\"order\":" [0-9]+ ",\"paid\":" ("true" | "false") "}"
 """
 PROMPT = '{"order":1,"paid":true}\n{"order":2,"paid":false}\n'
 CONTEXT = 96
+NO_MODEL = "/no/such/folder"  # whoever looks for it says so
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +108,8 @@ def test_the_stream_is_the_text_and_ends_with_a_line_for_every_source(capsys, mo
     out = said(capsys, "generate", *common, "--sources", "grammar,ngram", "--temperature", "1", "--seed", "5")
     assert out.startswith(text)
     lines = out.splitlines()[-3:]
-    assert re.fullmatch(r"grammar: (\d+% acceptance|none) \(\d+/\d+ forced drafts\)", lines[0])
-    assert re.fullmatch(r"ngram: (\d+% acceptance|none) \(\d+/\d+ drafts\)", lines[1])
+    assert re.fullmatch(r"grammar: (\d+% acceptance \(\d+/\d+ forced drafts\)|no forced drafts tried .*)", lines[0])
+    assert re.fullmatch(r"ngram: (\d+% acceptance \(\d+/\d+ drafts\)|no drafts tried .*)", lines[1])
     assert re.fullmatch(r"\d+ tokens, \d+ forwards, \d+\.\d\d tokens per forward, [\d.]+ tok/s", lines[2])
 
 
@@ -127,15 +130,82 @@ def test_experts_on_disk_change_no_text_and_are_counted(capsys, monkeypatch, tmp
     )
 
 
+def test_a_trace_is_the_text_as_a_record_and_as_a_page(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("GDLIB_CACHE", str(tmp_path))
+    prompt = workloads(["ndjson"])[0].prompts[0]
+    common = ("--model", "tiny-moe", "--prompt", prompt, "--grammar", str(grammar_file("ndjson")), "--max-tokens", "16")
+    common += ("--sources", "grammar,ngram,mtp,branches", "--gate", "all")
+    record, page = tmp_path / "a.json", tmp_path / "a.html"
+    page.write_text("something that was here before")
+    made = generated(capsys, *common, "--slots", "8", "--trace", str(record))
+    told, report = json.loads(record.read_text()), made["report"]
+    assert "".join(token[0] for token in told["tokens"]) == made["text"] and len(told["forced"]) == report["tokens"]
+    assert {token[1] for token in told["tokens"]} >= {"model", "mtp"}
+    behind = [forward for forward in told["experts"] if forward["forward"] > 1]  # the report leaves out the prompt's
+    assert sum(forward["loads"] for forward in behind) == report["experts"]["loads"]
+    assert len(told["experts"]) == report["forwards"]
+    said(capsys, "generate", *common, "--trace", str(page))
+    shown = page.read_text()
+    assert shown.startswith("<!doctype html>") and shown.count('role="option"') == report["tokens"]
+    assert "src=" not in shown and "http" not in shown and "experts of the forward" not in shown
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["a.html", "a.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("none/a.html", r"there is no folder .*none; make it first"),
+        ("folder.html", r"that is a folder; name a file"),
+        ("a.txt", r"want a name that ends with \.html \(a page\) or \.json \(the record\)"),
+        ("s.json", r"--schema reads that file; name another"),
+        ("pipe.json", r"that is no plain file"),
+        ("mine.json", r"may not be written here"),
+    ],
+)
+def test_traces_that_cannot_be_written_show_before_the_model_loads(capsys, monkeypatch, tmp_path, name, expected):
+    (tmp_path / "folder.html").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "mine.json").write_text("{}")
+    (tmp_path / "s.json").write_text('{"type": "null"}')
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("mine.json") and may(path, mode))
+    err = wrong(capsys, "generate", "--model", NO_MODEL, "--prompt", "x", "--schema", str(tmp_path / "s.json"),
+                "--trace", str(tmp_path / name))  # fmt: skip
+    assert re.search(expected, err) and err.startswith(f"error: --trace {tmp_path / name}: ")
+    assert (tmp_path / "s.json").read_text() == '{"type": "null"}'
+
+
+def test_a_disk_that_is_full_loses_no_text_and_no_older_trace(capsys, monkeypatch, model, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("before")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["generate", "--model", model, "--prompt", "Hi", "--max-tokens", "3", "--trace", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert "3 tokens" in out and err.startswith("error: ") and "No space left" in err and str(path) in err
+    assert path.read_text() == "before" and [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_what_the_tokenizer_or_the_folder_refuses_shows_before_the_weights_load(capsys, monkeypatch, model):
+    monkeypatch.setattr("gdlib.models.hf.load", lambda *_, **__: pytest.fail("the weights were read"))
+    err = wrong(capsys, "generate", "--model", "tiny-moe", "--prompt", "x", "--chat")
+    assert "--chat: the model's tokenizer has no chat form" in err
+    err = wrong(capsys, "generate", "--model", model, "--prompt", "x", "--sources", "mtp")
+    assert f"--sources: {model} has no multi-token head" in err
+
+
 def test_a_model_without_experts_cannot_be_streamed(capsys, model):
     assert "not a mixture of experts" in wrong(capsys, "generate", "--model", model, "--prompt", "x", "--slots", "4")
 
 
-def test_nothing_drafted_is_none_and_no_share():
+def test_nothing_drafted_is_said_and_no_share():
     report = {"tokens": 3, "forwards": 3, "tokens_per_forward": 1.0, "tokens_per_s": 9.0}
     counts = {"grammar": {"proposed": 0, "accepted": 0}, "ngram": {"proposed": 8, "accepted": 7}}
     assert report_lines({**report, "sources": counts})[:2] == [
-        "grammar: none (0/0 forced drafts)",
+        "grammar: no forced drafts tried (nothing to propose, or the gate found it would not pay)",
         "ngram: 88% acceptance (7/8 drafts)",
     ]
 
@@ -282,9 +352,6 @@ def test_grammar_files_that_are_wrong(capsys, tmp_path, command, content, option
     assert re.search(expected, wrong(capsys, command, option, str(path), text, "x"))
 
 
-NO_MODEL = "/no/such/folder"  # whoever looks for it says so
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -324,11 +391,6 @@ NO_MODEL = "/no/such/folder"  # whoever looks for it says so
 def test_arguments_that_are_wrong_show_before_the_model_loads(capsys, arguments, expected):
     err = wrong(capsys, "generate", "--model", NO_MODEL, "--prompt", "x", *arguments)
     assert re.search(expected, err) and "folder" not in err
-
-
-def test_a_source_that_the_model_lacks(capsys, model):
-    err = wrong(capsys, "generate", "--model", model, "--prompt", "x", "--sources", "mtp")
-    assert "LlamaForCausalLM has no multi-token head" in err
 
 
 @pytest.mark.parametrize("command", ["generate", "forced", "mask"])

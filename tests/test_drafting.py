@@ -19,12 +19,12 @@ from gdlib.bench.drafting import (
     Workload,
     arms,
     bound,
+    clocked,
     compare,
     first_difference,
     forced_bytes,
     forced_tokens,
     read_prompts,
-    silent,
     workloads,
 )
 from gdlib.models.hf import CausalModel
@@ -174,9 +174,14 @@ def test_drafted_arms_draft_and_plain_ones_do_not(table):
     assert table[table["arm"] == "all sources, all rows"]["rows"].gt(0).all()
     drafted = table[table["arm"] == "constrained, all sources"]
     assert (drafted["forwards"] <= drafted["tokens"]).all()
-    assert ("records", "all sources, all rows") not in silent(table)
-    quiet = table.assign(rows=0)
-    assert ("records", "grammar") in silent(quiet) and ("records", "plain") not in silent(quiet)
+
+
+def test_which_arms_go_by_the_clock():
+    by_clock = {name for name, options in ARMS.items() if clocked(options)}
+    assert {"grammar", "all sources", "constrained, all sources"} <= by_clock
+    assert not by_clock & {"plain", "constrained", "colibri", "grammar, linear", "all sources, all rows"}
+    assert not clocked({"drafts": ("ngram",)}, gate="bytes")
+    assert clocked({"drafts": ("ngram",), "gate": "cost"}, gate="bytes")
 
 
 def test_what_is_not_the_same_is_said(model, monkeypatch):

@@ -1,14 +1,19 @@
 """Trials with experts on disk: what is counted, the same state for every arm, and traces that are replayed."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from drafters import noise
 from random_moe import EXPERTS, LAYERS, TOP_K, prompts_of, save_random_moe
 
-from gdlib.bench import break_even, draft_trials, experts, record, routing, traces
+from gdlib.bench import break_even, draft_trials, drafting, experts, record, routing, traces
 from gdlib.bench.break_even import Spoilt
-from gdlib.bench.experts import COLD, IN_MEMORY, PLAIN, RESIDENT, ROOMY, WARM
+from gdlib.bench.experts import ALL, COLD, EVERY_ROW, IN_MEMORY, PLAIN, RESIDENT, ROOMY, WARM
+from gdlib.drafts import SOURCES
+from gdlib.models import hf
+from gdlib.report import trace
 
 ARMS = [PLAIN, "plain again", "grammar", "ngram", "grammar + branches"]
 MORE = [RESIDENT, ROOMY]
@@ -97,6 +102,35 @@ def test_silent_drafting_and_reads_from_memory_are_faults(table):
         experts.check_drafted(rows[rows["arm"] == PLAIN].assign(draft_rows=1))
     with pytest.raises(AssertionError, match="experts read where all are in memory"):
         experts.check_drafted(rows[rows["arm"] == ROOMY].assign(loads_count=1))
+
+
+def test_a_recording_has_the_heads_tokens_and_the_experts_that_the_report_counts(monkeypatch, tmp_path):
+    monkeypatch.setenv("GDLIB_CACHE", str(tmp_path))
+    torch.set_num_threads(1)
+    table = experts.compare(
+        experts.load(hf.TINY_MOE, slots=8), drafting.workloads(["ndjson"]), [EVERY_ROW, ALL], more_on=["ndjson"],
+        prompts=2, max_tokens=16, traced=True,
+    )  # fmt: skip
+    told = table[table["trace"] != ""]
+    assert list(zip(told["state"], told["arm"], strict=True)) == [(COLD, EVERY_ROW), (COLD, ALL), (WARM, ALL)]
+    assert told["prompt"].nunique() == 1
+    for row in told.itertuples():
+        made = json.loads(row.trace)
+        assert len(made["tokens"]) == row.generated_tokens and len(made["experts"]) == row.forward_count - 1
+        of_source = {source: sum(token[1] == source for token in made["tokens"]) for source in SOURCES}
+        assert of_source == {source: getattr(row, f"{source}_accepted_count") for source in SOURCES}
+        assert len(made["rejected"]) == row.draft_rows - sum(of_source.values())
+        for key, column in (("distinct", "distinct_count"), ("loads", "loads_count"), ("miss_bytes", "miss_bytes")):
+            assert sum(forward[key] for forward in made["experts"]) == getattr(row, column) > 0
+        assert {forward["forward"] for forward in made["experts"]} == {token[2] for token in made["tokens"][1:]}
+    every = json.loads(told["trace"].iloc[0])
+    assert any(token[1] == "mtp" for token in every["tokens"])
+    shown = trace.explorer(trace.recordings(told.assign(arm=told["arm"] + " " + told["state"])), "x", "Texts.").data
+    assert shown.count("<section") == 3 and "MTP</span>" in shown and "asked for, " in shown
+
+
+def test_nothing_is_told_where_it_is_not_asked_for(table):
+    assert (table["trace"] == "").all()
 
 
 @pytest.mark.parametrize("policy", ["lru", "lfru"])

@@ -1,8 +1,12 @@
 """The reference pages: what the source says, nothing private, and answers that are the engine's own."""
 
+import inspect
 import json
 from types import SimpleNamespace
 
+from gdlib.__main__ import _parser
+from gdlib.bench import sweep
+from gdlib.grammar import schema
 from gdlib.report import downloads, reference, scripts
 
 
@@ -21,6 +25,17 @@ def test_keywords_are_enforced_narrowed_annotated_or_refused_with_a_reason():
     assert table.loc["minItems, maxItems", "becomes"] == "enforced"
     refused = table[table["becomes"] == "refused"]
     assert refused["note"].str.len().gt(20).all() and "backreference" in " ".join(refused["note"])
+
+
+def test_the_page_of_grammars_gives_the_defaults_that_there_are():
+    page = (sweep.root() / "book" / "reference.md").read_text(encoding="utf-8")
+    options = inspect.signature(schema.from_json_schema).parameters
+    typed = vars(_parser().parse_args(["forced", "--regex", "a"]))
+    defaults = {name: option.default for name, option in options.items() if name != "schema"}
+    for name, default in defaults.items():
+        assert f'| `{name}` | `"{default}"` (default)' in page
+        assert name not in typed or f"`--{name} {typed[name]}` (default)" in page
+    assert page.count("(default)") == len(defaults) + sum(name in typed for name in defaults)
 
 
 def test_gbnf_is_read_or_refused_with_its_place():

@@ -16,7 +16,7 @@ from gdlib.bench import experts, routing, traces
 from gdlib.bench.clock import quiet_gc
 from gdlib.bench.drafting import Workload
 from gdlib.decoding.generate import generate
-from gdlib.drafts.gate import Costs
+from gdlib.drafts.gate import CLOCKED, Costs
 
 FIXED, PLAIN = "every row", "plain"
 PLAIN_RUNS = 3  # among the others of a prompt; their median time is plain's
@@ -117,6 +117,7 @@ def surface(
                         "prompt": workload.ids[index],
                         "acceptance_share": float(a),
                         "gate": gate,
+                        "clocked": GATES[gate] in CLOCKED,
                         "rows_count": int(k),
                         "slots_count": int(slots),
                         "expert_bytes": int(model.store.expert_bytes),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from gdlib.bench import drafting
-from gdlib.bench.drafting import ARMS, Workload, compare
+from gdlib.bench.drafting import ARMS, Workload, clocked, compare
 from gdlib.bench.told import note_experts, tell
 from gdlib.decoding.generate import generate
 from gdlib.drafts import SOURCES
@@ -103,7 +103,7 @@ def trials(
                 temperature=heat,
                 extra=extra,
             )
-            tables.append(_tidy(found, heat, draft_cap[0], caps, dtype))
+            tables.append(_tidy(found, heat, draft_cap[0], caps, dtype, extra))
     table = pd.concat(tables, ignore_index=True)
     order = {name: place for place, name in enumerate(drafting.FILES)}
     table = table.sort_values("workload", key=lambda names: names.map(order), kind="stable", ignore_index=True)
@@ -123,7 +123,10 @@ def _measure(model, tokenizer, name: str) -> str:
     return json.dumps({int(rows): 1000 * s for rows, s in zip(widths, seconds, strict=True)})
 
 
-def _tidy(found: pd.DataFrame, heat: float, cap: int, caps: Mapping[str, int], dtype: str) -> pd.DataFrame:
+def _tidy(
+    found: pd.DataFrame, heat: float, cap: int, caps: Mapping[str, int], dtype: str, extra: Mapping[str, dict]
+) -> pd.DataFrame:
+    options = {**ARMS, **extra}
     counts = {}
     for source in SOURCES:
         for what in ("proposed", "accepted"):
@@ -144,6 +147,7 @@ def _tidy(found: pd.DataFrame, heat: float, cap: int, caps: Mapping[str, int], d
             "elapsed_s": found["seconds"],
             "drafting_s": found["draft_seconds"],
             "stop": found["stop"],
+            "clocked": [clocked(options.get(arm, {})) for arm in found["arm"]],
             "lossless": [drafting.base_of(arm) == "plain" for arm in found["arm"]],
             "identical": found["identical"],
             "same_tokens": found["first_difference"].where(found["first_difference"] >= 0, found["tokens"]),

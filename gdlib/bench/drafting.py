@@ -25,6 +25,7 @@ from gdlib.decoding import Generation
 from gdlib.decoding.generate import generate
 from gdlib.decoding.jump import jump
 from gdlib.drafts import SOURCES
+from gdlib.drafts.gate import CLOCKED
 from gdlib.grammar import Grammar
 from gdlib.models.hf import chat_ids
 from gdlib.tokens.matcher import Matcher
@@ -70,6 +71,11 @@ TRANSFORMERS, LOOKUP = "transformers", "transformers, prompt lookup"
 LOOKUP_TOKENS = 10  # what transformers' documentation proposes
 EVERY_ARM = (*ARMS, JUMP, TRANSFORMERS, LOOKUP)
 ANY_MODEL = tuple(name for name in EVERY_ARM if "mtp" not in ARMS.get(name, {}).get("drafts", ()))  # needs no head
+
+
+def clocked(options: Mapping, gate: str = "cost") -> bool:
+    """Whether these options of `generate` verify drafts by measured time. gate: of options that name none."""
+    return bool(options.get("drafts")) and options.get("gate", gate) in CLOCKED
 
 
 @dataclass(frozen=True)
@@ -392,14 +398,3 @@ def _row(workload: Workload, index: int, name: str, turn: int, place: int, done:
 
 
 _COUNTED = ("proposed", "accepted")
-
-
-def silent(table) -> list[tuple[str, str]]:
-    """(workload, arm) pairs of a `compare` table where sources were asked and no draft was ever verified.
-
-    Such an arm measures plain decoding under another name. In prose a grammar has nothing to say, and a gate may find
-    that nothing pays: there it is a result, elsewhere a fault.
-    """
-    drafted = [name for name, own in ARMS.items() if own["drafts"]]
-    rows = table[table["arm"].isin(drafted)].groupby(["workload", "arm"], sort=False)["rows"].sum()
-    return [pair for pair, count in rows.items() if count == 0]

@@ -17,7 +17,8 @@ import torch
 
 from gdlib.bench.clock import quiet_gc
 from gdlib.bench.draft_trials import CONFORMING, FORCES
-from gdlib.bench.drafting import Workload, bound
+from gdlib.bench.drafting import Workload, bound, clocked
+from gdlib.bench.told import note_experts, tell
 from gdlib.decoding import Generation
 from gdlib.decoding.generate import generate
 from gdlib.drafts import SOURCES
@@ -25,6 +26,7 @@ from gdlib.drafts.gate import Costs
 from gdlib.tokens.vocabulary import Vocabulary
 
 PLAIN, AGAIN, ALL = "plain", "plain again", "all sources"
+EVERY_ROW = "all sources, every row"
 FRAME = "grammar + branches"
 COLD, WARM, IN_MEMORY = "cold", "warm", "in memory"
 _ALL = ("grammar", "ngram", "mtp", "branches")
@@ -43,7 +45,7 @@ ARMS: dict[str, dict] = {
     ALL: {"drafts": _ALL},
     "all sources, cost gate": {"drafts": _ALL, "gate": "cost"},
     "all sources, colibri's guard": {"drafts": _ALL, "gate": "colibri"},
-    "all sources, every row": {"drafts": _ALL, "gate": "all"},
+    EVERY_ROW: {"drafts": _ALL, "gate": "all"},
     "colibri": {"drafts": ("grammar", "mtp", "ngram"), "linear": True, "gate": "colibri"},
 }
 RESIDENT, ROOMY = "resident", "every expert in a slot"
@@ -56,6 +58,7 @@ MEMORY_ARMS: dict[str, tuple[str, dict]] = {
     f"{ROOMY}, all sources": (ROOMY, {"drafts": _ALL, "gate": "cost"}),
 }
 EVERY_ARM = (*ARMS, *MEMORY_ARMS)
+TRACED = ((COLD, ALL), (WARM, ALL), (COLD, EVERY_ROW))  # what is told token by token, of those that ran
 
 
 @dataclass(frozen=True)
@@ -140,12 +143,15 @@ def compare(
     gate: str = "bytes",
     draft_cap: int = 24,
     seed: int = 0,
+    traced: bool = False,
 ) -> pd.DataFrame:
     """One row a workload, prompt, round, state and arm; plain is always among the arms. Raises ValueError for an arm
     or a state that there is not.
 
     more_on: workloads that run `more_arms` as well. prompts: the first so many of each workload, 0 for all;
-    max_tokens: instead of the workload's own, 0 for those; gate: of arms that name none.
+    max_tokens: instead of the workload's own, 0 for those; gate: of arms that name none. traced: the first text of each
+    `more_on` workload is decoded once more, from the same state, with those of TRACED that ran, and told token by token
+    in `trace` (see `told.tell`; "" elsewhere), with the experts of each forward.
     Units: counts of experts are those of decoding, without the prompt's forward:
     selections (asked for by rows), distinct (once a layer and forward), hits by tier, loads, miss_bytes; rejected_bytes
     (read for refused rows alone); read_s (forwards waited for the disk) of elapsed_s; device_bytes (what the kernel
@@ -177,6 +183,11 @@ def compare(
                     done[state, arm] = _run(models, costs, workload, ids, arm, left.get(state), limit, gate, draft_cap)
                 plain = done[states[0], PLAIN][0].ids
                 highest = bound(plain, workload.grammar, models.vocab, ids)
+                told = {}
+                if traced and not index and not turn and workload.name in more_on:
+                    for state, arm in [one for one in TRACED if one in plan]:
+                        run = (arm, left[state], limit, gate, draft_cap)
+                        told[state, arm] = _told(models, costs, workload, ids, *run)
                 for state, arm in plan:
                     run, device = done[state, arm]
                     base = done[state if state != IN_MEMORY else states[0], PLAIN][0]
@@ -187,6 +198,7 @@ def compare(
                             "trial": turn,
                             "state": state,
                             "arm": arm,
+                            "clocked": clocked(_own(arm)[1], gate),
                             "order_index": order.index((state, arm)),
                             **counted(run),
                             "device_bytes": device,
@@ -196,6 +208,7 @@ def compare(
                             "identical": run.ids == base.ids,
                             "resident_identical": run.ids == resident.ids,
                             "bound_ratio": highest,
+                            "trace": told.get((state, arm), ""),
                         }
                     )
     table = pd.DataFrame(rows)
@@ -234,9 +247,14 @@ def _costs(model, ids: Sequence[int]) -> tuple[list[float], list[float]]:
     return found.widths.tolist(), found.seconds.tolist()
 
 
-def _run(models: Models, costs, workload: Workload, ids, arm: str, left, limit: int, gate: str, draft_cap: int):
-    """(Generation, bytes read from the device). left: a snapshot of the store, None for an empty one."""
-    which, own = MEMORY_ARMS.get(arm) or ("", ARMS[arm])
+def _own(arm: str) -> tuple[str, dict]:
+    """(which model, options) of an arm."""
+    return MEMORY_ARMS.get(arm) or ("", ARMS[arm])
+
+
+def _run(models: Models, costs, workload: Workload, ids, arm: str, left, limit: int, gate: str, draft_cap: int, **more):
+    """(Generation, bytes read from the device). left: a snapshot of the store, None for an empty one; more: options."""
+    which, own = _own(arm)
     model = _by_name(models)[which]
     model.reset()
     model(ids)  # read once, before the clock
@@ -245,10 +263,17 @@ def _run(models: Models, costs, workload: Workload, ids, arm: str, left, limit: 
         model.store.clear()
     elif model is models.streamed:
         model.store.restore(left)
-    options = {"gate": gate, "draft_cap": draft_cap, **own, "grammar": workload.grammar, "max_tokens": limit}
+    options = {"gate": gate, "draft_cap": draft_cap, **own, "grammar": workload.grammar, "max_tokens": limit, **more}
     before = device_bytes()
     run = generate(model, ids, models.vocab, **options)
     return run, device_bytes() - before
+
+
+def _told(models: Models, costs, workload: Workload, ids, *run) -> str:
+    """The same run once more, untimed, as JSON for the trace explorer, with the experts of each forward."""
+    experts: list[dict] = []
+    generation, _ = _run(models, costs, workload, ids, *run, trace=True, on_forward=note_experts(experts))
+    return tell(generation, models.vocab, ids, workload.grammar, experts)
 
 
 def counted(run: Generation) -> dict:
@@ -295,7 +320,7 @@ def check_drafted(table: pd.DataFrame) -> None:
     forces anything, and takes fewer forwards than tokens; what has every expert in a slot reads nothing.
     """
     for row in table.itertuples():
-        own = ARMS[row.arm] if row.arm in ARMS else MEMORY_ARMS[row.arm][1]
+        _, own = _own(row.arm)
         said = f"{row.workload} {row.prompt}, {row.state}, {row.arm}: {row.draft_rows} drafted rows"
         if not own["drafts"] and row.draft_rows:
             raise AssertionError(f"{said} in a plain arm")

@@ -26,7 +26,9 @@ UNITS = ("_ns", "_us", "_ms", "_s", "_bytes", "_mb", "_share", "_ratio", "_x", "
 UNITS += ("_rows", "_index", "_id", "_logit", "_nats", "_per_s")
 PLAIN = ("trial", "step", "seed", "prompt", "n")  # what a row is, not what was measured
 TIMED = ("_ns", "_us", "_ms", "_s", "_per_s")  # of them, those that a second run cannot be expected to repeat
-OF_TIMES = ("parts_share",)  # shares of a time
+OF_TIMES = ("parts_share", "costs", "device_bytes")  # shares of a time, many times as JSON, the system's own reading
+CLOCKED = "clocked"  # true in rows where a gate went by measured time: which drafts were verified need not repeat
+BY_DRAFTS = ("_count", "_rows", "_bytes", "trace")  # what then may differ; never the text, nor whether it is identical
 RESERVED = ("run",)  # added by load
 
 
@@ -202,8 +204,15 @@ def joined(runs: Sequence[tuple[dict, "pd.DataFrame", dict]]) -> Runs:
 
 
 def untimed(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The columns that a second run with the same seed must repeat: all that are not a time or made of times."""
-    return table[[name for name in table if not name.endswith(TIMED) and name not in OF_TIMES]]
+    """What a second run with the same seed must repeat: the columns that are not a time or made of times, without
+    the counts of drafts (0, or "") in rows where a gate chose them by the clock.
+    """
+    table = table[[name for name in table if not name.endswith(TIMED) and name not in OF_TIMES]].copy()
+    if CLOCKED in table:
+        for name in table:
+            if name.endswith(BY_DRAFTS):
+                table.loc[table[CLOCKED], name] = "" if name == "trace" else 0
+    return table
 
 
 def together(*runs: Runs) -> Runs:

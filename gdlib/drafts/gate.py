@@ -331,6 +331,7 @@ def path_chances(tree: Tree, gate: Gate) -> list[float]:
 
 
 GATES = {"cost": CostGate, "bytes": BytesGate, "all": AllRows, "colibri": ColibriGuard, "rearming": ReArming}
+CLOCKED = ("cost",)  # those that go by measured time: which drafts they take, a second run need not repeat
 
 
 def named_gate(name: str) -> Gate:

@@ -61,6 +61,29 @@ class Recipe:
     depth: int = 3
 
 
+MEANS = {
+    "steps": "steps of training",
+    "tokens": "tokens of a step",
+    "short": "tokens of a row in the first 60% of the steps",
+    "long": "tokens of a row in the others",
+    "rate": "peak rate of AdamW: embedding, output, norms and routers",
+    "turn": "peak rate of the optimiser of all other matrices, whose steps are made orthogonal",
+    "warmup": "steps in which both rates rise",
+    "balance": "weight of the loss that keeps the experts in even use",
+    "mtp": "weight of the multi-token head's loss",
+    "seed": "of the weights and the text",
+    "vocabulary": "tokens of the tokenizer, the end of a text among them",
+    "texts": "texts that the tokenizer was learnt from",
+    "hidden": "width of the model",
+    "layers": "layers, each with attention and experts",
+    "experts": "experts of a layer",
+    "top_k": "experts that a token takes in each layer",
+    "expert": "width of an expert",
+    "head": "width of the head's feed-forward part",
+    "depth": "how many times the head is applied, one guess each",
+}  # what the card says of each
+
+
 def make_tokenizer(recipe: Recipe):
     """A transformers tokenizer: byte-level BPE trained on the corpus, every digit a token of its own."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -314,7 +337,7 @@ def write_card(folder: Path, recipe: Recipe, figures: dict) -> str:
         for name, row in figures["conforming"].items()
     )
     depths = " | ".join(f"depth {depth + 1}" for depth in range(recipe.depth))
-    values = "\n".join(f"| `{key}` | {value} |" for key, value in asdict(recipe).items())
+    values = "\n".join(f"| `{key}` | {value} | {MEANS[key]} |" for key, value in asdict(recipe).items())
     hashes = "\n".join(
         f"| `{file}` | {(folder / file).stat().st_size} | `{sha}` |" for file, sha in sums(folder).items()
     )
@@ -343,6 +366,26 @@ contents.
 
 Written by `gdlib.models.training`; the figures below are of this very checkpoint.
 
+## Use
+
+It comes with gdlib under the name `tiny-moe`, and its files are checked against the sums below whenever it is loaded.
+From the root of the repository:
+
+```python
+import gdlib
+from gdlib.models import hf, moe, mtp
+
+model, tokenizer = hf.load("tiny-moe")  # all in memory; or moe.stream("tiny-moe", slots=8), experts on disk
+prompt = tokenizer.encode(open("workloads/example.txt").read())
+answer = gdlib.generate(mtp.causal(model), prompt, tokenizer=tokenizer, drafts=["mtp", "ngram"], max_tokens=32)
+print(answer.text, answer.report["sources"])
+```
+
+The same on the command line:
+`.venv/bin/python -m gdlib generate --model tiny-moe --sources mtp,ngram --prompt-file workloads/example.txt`.
+transformers loads the folder too (`AutoModelForCausalLM`), without the head. It has no chat form: give it the
+beginning of a text of the kinds below.
+
 ## Data
 
 Text that `gdlib.models.corpus` makes up from a seed: orders, function calls, events and reviews as NDJSON behind the
@@ -353,8 +396,8 @@ prompts of `workloads/`. The tokenizer is a byte-level BPE trained on the same t
 
 {tokens:,} tokens in {seconds:,.0f} s of wall clock, on one CPU thread. `make tiny-moe` does it again.
 
-| | |
-|---|---|
+| name | value | what it is |
+|---|---|---|
 {values}
 
 ## Held-out text

@@ -75,7 +75,7 @@ SCHEMAS = {
 
 # what -> (an example, what it means)
 GBNF = (
-    ("a rule", 'root ::= "yes" | "no"', "a name, `::=`, and its ways; `root` is where a text begins"),
+    ("a rule", 'root ::= "yes" | "no"', "a name, ::= and its ways; root is where a text begins"),
     ("a literal", 'root ::= "a\\n\\x41\\u00e9"', "text, with the usual escapes and x, u and U"),
     ("a class", "root ::= [a-z0-9_]", "one character of these"),
     ("a class of others", "root ::= [^\\n]", "one character of all others"),
@@ -86,7 +86,7 @@ GBNF = (
     ("recursion", 'root ::= "(" root ")" | ""', "a rule inside itself, wherever it stands"),
     ("left recursion", 'root ::= root "a" | "b"', "at the left end as well"),
     ("a comment", 'root ::= "a" # a comment', "to the end of the line"),
-    ("at most, without a least", 'root ::= "a"{,3}', "write `{0,3}`"),
+    ("at most, without a least", 'root ::= "a"{,3}', "write {0,3}"),
     ("a token of one vocabulary", "root ::= <think>", "write its text"),
     ("no root", 'start ::= "a"', "give the rule to start from the name root"),
     ("a reversed range", "root ::= [z-a]", "write the smaller one first"),
