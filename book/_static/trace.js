@@ -17,6 +17,7 @@
   function explore(root) {
     const which = root.querySelector(".gd-trace-which select");
     const texts = [...root.querySelectorAll(".gd-recording")].map(recording);
+    root.classList.add("gd-stepped");
     root.querySelector(".gd-trace-which").hidden = texts.length < 2;
 
     function recording(section, place) {
@@ -26,6 +27,7 @@
       const record = JSON.parse(section.querySelector("script").textContent);
       const boxes = [...section.querySelectorAll("input")];
       let at = -1;
+      for (const box of boxes) box.hidden = false;
 
       function shown(index) {
         return boxes.some((box) => box.checked && box.value === tokens[index].dataset.source);
@@ -126,6 +128,7 @@
     }
 
     window.addEventListener("hashchange", follow);
+    open("");
     follow();
   }
 

@@ -51,6 +51,7 @@ def build(results: Path, out: Path) -> Path:
     for page in built.rglob("*.html"):
         if "Traceback (most recent call last)" in page.read_text(encoding="utf-8"):
             raise BookError(f"page {page.relative_to(built)} shows a traceback; see {log}")
+    _forward(built / "index.html")
     (built / "tables").mkdir()
     for name, one in runs.items():
         one.table.to_csv(built / "tables" / f"{name}.csv", index=False)
@@ -81,6 +82,19 @@ def _run(command: list[str], log: Path, environment: dict[str, str]) -> None:
         telling = ("WARNING:", "ERROR:", "Error:")
         told = [line for line in lines if any(word in line for word in telling)] or lines
         raise BookError("the book was not built, the old one stays:\n  " + "\n  ".join(told[-15:]) + f"\nlog: {log}")
+
+
+def _forward(page: Path) -> None:
+    """Make a whole page of the line that sends on to the first chapter; Jupyter Book leaves it alone in its file."""
+    line = page.read_text(encoding="utf-8").strip()
+    found = re.search(r"url=([^\"]+)", line)
+    if found is None or "<body" in line:
+        return
+    page.write_text(
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>The book</title>\n{line}\n</head>\n'
+        f'<body>\n<p><a href="{found[1]}">The book begins here.</a></p>\n</body>\n</html>\n',
+        encoding="utf-8",
+    )
 
 
 def _digest(root: Path, results: Path) -> str:

@@ -33,18 +33,6 @@ SOURCE_COLOURS = {
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#000000", "#8C6D31"]
 
 
-_STYLE = """<style>
-.gd-forwards{border-collapse:collapse;font-size:.85rem;margin:0}
-.gd-forwards th{text-align:left;padding:.25rem .5rem;border:0;border-bottom:2px solid var(--pst-color-border)}
-.gd-forwards td{border:0;border-bottom:1px solid var(--pst-color-border);padding:.25rem .5rem;vertical-align:top}
-.gd-forwards td:first-child{font-variant-numeric:tabular-nums;text-align:right;color:var(--pst-color-text-muted)}
-.gd-tok{display:inline-block;font-family:var(--pst-font-family-monospace,monospace);white-space:pre;padding:0 .2rem;
-margin:1px;border-radius:3px;border-bottom:3px solid;color:var(--pst-color-text-base)}
-.gd-out{font-size:.75rem;opacity:.75;text-decoration:line-through;border-bottom-width:2px}
-.gd-away{max-width:24rem}
-</style>"""
-
-
 def generation(trace: str, name: str, caption: str, *runs: Runs, shown: int = 12) -> HTML:
     """One line a forward: the tokens it gave, coloured by whose they were, and the drafted rows that were refused.
 
@@ -60,7 +48,7 @@ def generation(trace: str, name: str, caption: str, *runs: Runs, shown: int = 12
         lines.append(f'<tr><td>{forward}</td><td>{given}</td><td class="gd-away">{away}{more}</td></tr>')
     key = "".join(_chip(source if source != "model" else "chosen by the model", source) for source in _present(read))
     return HTML(
-        f'<figure class="gd-table" id="{html.escape(name)}">{_STYLE}<figcaption>{caption}</figcaption>'
+        f'<figure class="gd-table" id="{html.escape(name)}"><figcaption>{caption}</figcaption>'
         f"<p>{key}</p>"
         f'<div class="gd-scroll" tabindex="0"><table class="gd-forwards">'
         "<thead><tr><th>forward</th><th>tokens it gave</th>"

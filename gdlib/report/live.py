@@ -67,6 +67,16 @@ def by_workload(table: pd.DataFrame) -> str:
     return figure.to_json()
 
 
+def _ticks(values: pd.Series) -> list[float]:
+    """Marks of a logarithmic axis over these values (> 0): 1, 2, 5 in every power of ten, over more than two only 1."""
+    known = values[values > 0]
+    if known.empty:
+        return [1.0]
+    low, high = np.floor(np.log10(known.min())), np.ceil(np.log10(known.max()))
+    steps = (1, 2, 5) if high - low <= 2 else (1,)
+    return [float(step * 10.0**power) for power in np.arange(low, high + 1) for step in steps]
+
+
 def _forward(arm: str) -> Callable[[pd.DataFrame], Estimate | None]:
     return lambda group: drafts.per_forward(group[group["arm"] == arm])
 
@@ -88,6 +98,7 @@ def by_level(table: pd.DataFrame, column: str, label: str) -> str:
     told = set()
     for place, family in enumerate(families):
         rows = table[(table["family"] == family) & table["timed"]]
+        figure.update_yaxes(tickvals=_ticks(rows[column]), row=place // columns + 1, col=place % columns + 1)
         for arm in masks.arms_of(rows):
             by = rows[rows["arm"] == arm].groupby("level_count")
             middle, right = by[column].median(), by["outcome"].agg(lambda o: set(o) == {"ok"})
@@ -110,7 +121,7 @@ def by_level(table: pd.DataFrame, column: str, label: str) -> str:
             told.add(arm)
     figure.update_layout(_layout(120 + 230 * lines, margin={"l": 70, "r": 20, "t": 40, "b": 80}))
     figure.update_xaxes(type="log", dtick=1)
-    figure.update_yaxes(type="log")
+    figure.update_yaxes(type="log", tickformat="~s")
     for line in range(lines):
         figure.update_yaxes(title_text=label, row=line + 1, col=1)
     return figure.to_json()

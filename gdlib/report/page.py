@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import re
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -55,13 +56,19 @@ def table(frame: pd.DataFrame, name: str, caption: str, *runs: Runs, empty: str 
     if frame.empty:
         return note(name, empty or f"{caption} {NOT_RUN.capitalize()}.", *runs)
     data = base64.b64encode(frame.to_csv(index=False).replace("\u00a0", " ").encode()).decode()
-    body = frame.to_html(index=False, border=0, escape=True, classes="gd-data")
+    body = _tied(frame.to_html(index=False, border=0, escape=True, classes="gd-data"))
     link = f'<a download="{html.escape(name)}.csv" href="data:text/csv;base64,{data}">Download as CSV</a>'
     return HTML(
         f'<figure class="gd-table" id="{html.escape(name)}"><figcaption>{caption}</figcaption>'
         f'<div class="gd-scroll" tabindex="0">{body}</div>'
         f'<p class="gd-provenance">{link}</p>{_provenance(runs)}</figure>'
     )
+
+
+def _tied(text: str) -> str:
+    """A number stays on one line with its unit, and a moment with itself."""
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", r"<time>\g<0></time>", text)
+    return re.sub(r"(?<=\d) (?=(?:ns|µs|ms|s|kB|MB|GB)\b)|(?<=\bn) (?== )|(?<=\bn =) (?=\d)", "\u00a0", text)
 
 
 def note(name: str, sentence: str, *runs: Runs) -> HTML:

@@ -70,9 +70,16 @@ def _finish(app, error) -> None:
 
 
 def mend(text: str) -> str:
-    """Names of buttons as they are read aloud contain what is seen on them (WCAG 2.5.3).
+    """What the theme writes, with what a checker of HTML or of access would find in it put right.
 
-    The search field is named Search and shows Search Ctrl+K; the switch of colours hides three names in its icons.
+    Names of buttons as they are read aloud contain what is seen on them (WCAG 2.5.3): the search field is named Search
+    and shows Search Ctrl+K; the switch of colours hides three names in its icons. The side bar is a landmark. The title
+    is on a page once: for paper the theme writes it again, and empty where a page has none.
     """
+    text = re.sub(r'<div id="jb-print-docs-body".*?(?=<div id="searchbox">)', "", text, flags=re.S)
+    text = text.replace(
+        '<div id="pst-primary-sidebar" ', '<div id="pst-primary-sidebar" role="region" aria-label="Book" '
+    )
+    text = text.replace(' class="bd-main" role="main">', ' class="bd-main">')
     text = re.sub(r'(<button class="btn search-button-field[^>]*?) aria-label="Search"', r"\1", text)
     return re.sub(r'(<i class="theme-switch [^>]*?) +title="[^"]*"', r"\1", text)

@@ -1,9 +1,10 @@
 """The trace explorer: recorded generations, token by token, on a page that answers to hand and keyboard.
 
 Everything that is known of a token stands in the page when it leaves here: the tokens in order, what a hover shows, and
-the record itself as JSON. The script (book/_static/trace.js) only steps, filters and links; without it the tokens and
-their notes can still be read. `python -m gdlib.report.trace record.json page.html` makes a page of its own of the JSON
-that `gdlib.bench.told.tell` writes.
+the record itself as JSON. The script (book/_static/trace.js) only steps, filters and links; without it, and on paper,
+every recording stands there in full, each drafted token with the name of who proposed it.
+`python -m gdlib.report.trace record.json page.html` makes a page of its own of the JSON that `gdlib.bench.told.tell`
+writes.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ def standalone(chosen: Sequence[Recording], title: str) -> str:
 def _body(chosen: Sequence[Recording]) -> str:
     read = [_read(one) for one in chosen]
     options = "".join(f'<option value="{html.escape(o.name)}">{html.escape(o.title)}</option>' for o in chosen)
-    texts = "".join(_text(one, told, at) for at, (one, told) in enumerate(zip(chosen, read, strict=True)))
+    texts = "".join(_text(one, told) for one, told in zip(chosen, read, strict=True))
     return (
-        f'<p class="gd-trace-which"><label>Recording <select>{options}</select></label></p>{texts}'
+        f'<p class="gd-trace-which" hidden><label>Recording <select>{options}</select></label></p>{texts}'
         '<noscript><p class="gd-provenance">Stepping, filtering and links to a token need JavaScript; hover shows the '
         "same notes.</p></noscript>"
     )
@@ -112,30 +113,31 @@ def _check(holds: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _text(one: Recording, told: dict, at: int) -> str:
+def _text(one: Recording, told: dict) -> str:
     """One recording: filters with counts, the tokens, the panel of details, and the record."""
     tokens, rejected = told["tokens"], told["rejected"]
     filters = "".join(
-        f'<label><input type="checkbox" value="{source}" checked><span class="gd-tok" style="{_style(source)}">'
+        f'<label><input type="checkbox" value="{source}" checked hidden><span class="gd-tok" style="{_style(source)}">'
         f"{NAMES[source]}</span> {sum(t[1] == source for t in tokens)}</label>"
         for source in SOURCE_COLOURS
         if any(token[1] == source for token in tokens)
     )
     chips = []
     for index, (text, source, forward) in enumerate(tokens):
+        said = "" if source == "model" else f' data-said="{NAMES[source]}"'
         begins = index == 0 or forward != tokens[index - 1][2]
         more = (" gd-begin" if begins else "") + (" gd-away" if any(row[3] == index for row in rejected) else "")
         title = html.escape(describe(told, index))
         chips.append(
             f'<span class="gd-tok{more}" role="option" aria-selected="false" '
-            f'id="{html.escape(one.name)}-t{index}" data-source="{source}" data-forward="{forward}" '
+            f'id="{html.escape(one.name)}-t{index}" data-source="{source}" data-forward="{forward}"{said} '
             f'aria-label="{title}" title="{title}" style="{_style(source)}">{_shown(text)}</span>'
         )
     record = json.dumps(told | {"notes": [notes(told, i) for i in range(len(tokens))]}).replace("<", "\\u003c")
     return (
-        f'<section class="gd-recording" data-name="{html.escape(one.name)}" aria-label="{html.escape(one.title)}"'
-        f"{' hidden' if at else ''}>"
-        f'<fieldset class="gd-filter"><legend>Show tokens that were</legend>{filters}</fieldset>'
+        f'<section class="gd-recording" data-name="{html.escape(one.name)}" aria-label="{html.escape(one.title)}">'
+        f'<p class="gd-recording-title">{html.escape(one.title)}</p>'
+        f'<fieldset class="gd-filter"><legend>Tokens that were</legend>{filters}</fieldset>'
         f'<div class="gd-stream" role="listbox" tabindex="0" aria-label="Tokens of {html.escape(one.title)}: arrow '
         f'keys step, up and down go by forward">{"".join(chips)}</div>'
         '<div class="gd-detail" aria-live="polite"></div>'

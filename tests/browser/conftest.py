@@ -1,4 +1,7 @@
-"""The built book behind a server of this machine, and a headless Chromium to read it with; see test_pages.py."""
+"""The built book behind a server of this machine, and a headless Chromium to read it with; see test_pages.py.
+
+reading.py says which pages there are.
+"""
 
 import functools
 import http.server

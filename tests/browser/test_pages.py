@@ -1,23 +1,36 @@
 """Every page of the built book in a headless Chromium, as a reader has it: `make test-pages`.
 
-No console error, no request to another host, alternative texts, no serious finding of axe-core, light and dark, wide
-and narrow; the trace explorer and the calculator by keyboard and by mouse; links and search.
+No console error, no request to another host, alternative texts, no finding of axe-core that is more than minor, light
+and dark, wide and narrow; the trace explorer and the calculator by keyboard and by mouse; links and search. Beside it:
+test_html.py (valid HTML), test_print.py (on paper), test_without_scripts.py.
 """
 
 import json
-import os
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from reading import PAGES, heard, look
 
 from gdlib.report import calculator
 
-BOOK = Path(__file__).parents[2] / os.environ.get("GDLIB_BOOK", "no-book")
-PAGES = sorted(str(p.relative_to(BOOK)) for p in BOOK.rglob("*.html") if not {"_static", "_sources"} & set(p.parts))
 INDEX_BYTES = 300_000
-LOOKS = [("light", 1440), ("dark", 1440), ("light", 390), ("dark", 390)]
+WIDTHS = (1440, 390)
+AXE = """
+const [options, done] = arguments;
+// the interface of gdlib has blocks of code by the hundred, one like the other: the first ones stand for all
+[...document.querySelectorAll('.highlight')].slice(30).forEach((e) => e.remove());
+axe.run(document, {resultTypes: ['violations'], ...options}).then((r) => done(r.violations));
+"""
+DARK = """
+const done = arguments[0], began = Date.now();
+(function wait() {
+  const dark = document.documentElement.dataset.theme === 'dark';
+  // transitions of colour have an end, and contrast is read after it
+  if (dark || Date.now() - began > 5000) setTimeout(() => done(dark), 400);
+  else setTimeout(wait, 20);
+})();
+"""
 
 
 class Links(HTMLParser):
@@ -36,56 +49,42 @@ class Links(HTMLParser):
                 self.found.append((tag, name, value))
 
 
-def look(browser, theme, width, media=""):
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"media": media, "features": [{"name": "prefers-color-scheme", "value": theme}]},
-    )
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-
-
-def heard(browser):
-    """(messages of the console that are errors, addresses that were asked for) since the last call."""
-    errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-    asked = []
-    for entry in browser.get_log("performance"):
-        message = json.loads(entry["message"])["message"]
-        if message["method"] == "Network.requestWillBeSent":
-            asked.append(message["params"]["request"]["url"])
-    return errors, asked
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_quiet_stays_at_home_and_can_be_read_by_all(browser, address, axe, page):
     heard(browser)
-    for theme, width in LOOKS:
-        look(browser, theme, width)
+    for width in WIDTHS:
+        look(browser, "light", width)
         browser.get(f"{address}/{page}")
         if page == "index.html":  # sends on to book/index.html
             continue
         errors, asked = heard(browser)
-        assert not [e for e in errors if "favicon.ico" not in e], f"{page}, {theme}, {width}: {errors}"
+        assert not errors, f"{page}, {width}: {errors}"
         strangers = [url for url in asked if urlsplit(url).scheme in ("http", "https") and not url.startswith(address)]
         assert not strangers, f"{page} asks other hosts: {strangers}"
-        wide = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+        wide = browser.execute_script("return document.documentElement.scrollWidth") - width
         assert wide <= 1, f"{page} is {wide} px wider than a window of {width}"
         browser.execute_script(axe + "; window.axe = axe")
-        findings = browser.execute_async_script(
-            "const done = arguments[0];axe.run(document, {resultTypes: ['violations']}).then((r) => done(r.violations))"
-        )
-        serious = [
-            f"{f['id']} ({f['impact']}): {f['help']}: {[n['html'][:160] for n in f['nodes'][:3]]}"
-            for f in findings
-            if f["impact"] in ("serious", "critical")
-        ]
-        assert not serious, f"{page}, {theme}, {width}:\n" + "\n".join(serious)
+        found = checked(browser, {})
+        assert not found, f"{page}, light, {width}:\n" + "\n".join(found)
+        look(browser, "dark", width)  # another theme has other colours, and nothing else
+        assert browser.execute_async_script(DARK), f"{page} does not turn dark with the system"
+        found = checked(browser, {"runOnly": ["color-contrast"]})
+        errors, _ = heard(browser)
+        assert not found + errors, f"{page}, dark, {width}:\n" + "\n".join(found + errors)
     bare = browser.execute_script(
         "return [...document.images].filter((i) => !i.alt && !i.closest('a')).map((i) => i.src)"
     )
     assert not bare, f"{page}: images without alternative text: {[src[:80] for src in bare]}"
+
+
+def checked(browser, options):
+    """What axe-core finds, the minor things left out: a line a finding."""
+    findings = browser.execute_async_script(AXE, options)
+    return [
+        f"{f['id']} ({f['impact']}): {f['help']}: {[n['html'][:160] for n in f['nodes'][:3]]}"
+        for f in findings
+        if f["impact"] in ("moderate", "serious", "critical")
+    ]
 
 
 def test_links_lead_somewhere(book):
@@ -201,7 +200,7 @@ def test_the_trace_explorer_by_keyboard_and_mouse(browser, book, address, how):
             == names[1]
         )
         assert chosen(browser)[0] == 2
-    assert not [e for e in heard(browser)[0] if "favicon.ico" not in e]
+    assert not heard(browser)[0]
 
 
 @pytest.mark.parametrize("how", ["server", "file"])
@@ -241,19 +240,3 @@ def test_the_calculator_by_keyboard_and_mouse(browser, book, address, how):
     keys(browser, "input[name=batch]", Keys.CONTROL + "a", "0")
     values, message = answers()
     assert set(values.values()) == {"–"} and "texts in a batch: 1 to 256" in message
-
-
-def test_a_page_can_be_printed(browser, address):
-    look(browser, "light", 1440, media="print")
-    browser.get(f"{address}/book/index.html")
-    hidden = browser.execute_script(
-        "return ['.bd-sidebar-primary', '.bd-header-article'].map((s) => document.querySelector(s))"
-        ".filter((e) => e && e.offsetParent !== null).map((e) => e.className)"
-    )
-    assert not hidden, f"in print, too: {hidden}"
-    cut = browser.execute_script(
-        "return [...document.querySelectorAll('.gd-scroll')]"
-        ".filter((e) => getComputedStyle(e).overflowX !== 'visible').length"
-    )
-    assert not cut
-    look(browser, "light", 1440)
