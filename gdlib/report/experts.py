@@ -529,7 +529,8 @@ def surface(table: pd.DataFrame, workload: str = COMPACT) -> Figure:
         axis.grid(visible=False)
     axes[0][0].set_ylabel("rows of a forward")
     figure.colorbar(grid, ax=list(axes[0]), label="bytes read for a token, plain = 1")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=min(3, 1 + len(counts)), frameon=False)
+    columns = min(3, 1 + len(counts))
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
 
