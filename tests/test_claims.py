@@ -36,7 +36,7 @@ def test_the_rule_decides(slow, said):
     claim = by_name("dense")
     found = claims.found(claim, oracle(slow))
     assert found.value == pytest.approx(slow) and claims.verdict(claim, found) == said
-    assert claims.verdict(claim, Estimate(1.5, 1.5, 1.5, 1)) == "not settled: one case"
+    assert claims.verdict(claim, Estimate(1.5, 1.5, 1.5, 5)) == "not settled: 5 of 6 cases"
 
 
 def test_what_was_not_run_is_said_and_has_no_verdict():

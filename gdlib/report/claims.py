@@ -19,6 +19,7 @@ from gdlib.report import drafts, experts, masks, summary
 from gdlib.report.page import NOT_RUN, percent
 
 Numbers = Mapping[str, Runs]
+GAIN = "drafts_gain"  # few arms on enough texts
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Claim:
     """sentence: with {} for the number. of: the runs of one machine -> the number, None where an arm was not run.
 
     text: how the number is written in prose. holds: whether it bears the sentence out, None where that is no question
-    (a price, for example, is what it is).
+    (a price, for example, is what it is). least: cases below which a rule on the interval is not to be trusted.
     """
 
     name: str
@@ -35,6 +36,11 @@ class Claim:
     of: Callable[[Numbers], Estimate | None]
     text: Callable[[Estimate], str]
     holds: Callable[[Estimate], bool] | None = None
+    least: int = 1
+
+
+# A median of five pairs has no 95% interval: that all five lie on one side of it has a chance of one in sixteen.
+PAIRS = 6
 
 
 def _ratio(digits: int) -> Callable[[Estimate], str]:
@@ -79,14 +85,14 @@ def _build(runs: Numbers) -> Estimate:
 
 def _drafted(workload: str) -> Callable[[Numbers], Estimate | None]:
     def of(runs: Numbers) -> Estimate | None:
-        table = drafts.main_format(runs["drafts"].table)
+        table = drafts.main_format(runs[GAIN].table)
         return drafts.speedup(table[table["workload"] == workload], drafts.ALL)
 
     return of
 
 
 def _forward(runs: Numbers) -> Estimate | None:
-    table = drafts.main_format(runs["drafts"].table)
+    table = drafts.main_format(runs[GAIN].table)
     return drafts.per_forward(table[(table["workload"] == drafts.COMPACT) & (table["arm"] == drafts.ALL)])
 
 
@@ -142,12 +148,12 @@ ON_DISK = (
         "disk_bytes",
         "With experts on disk, part of them in memory, drafts from all sources read {} of the bytes a token on "
         "compact NDJSON: less than plain decoding.",
-        ("experts",), _on_disk(experts.bytes_ratio), _ratio(2), lambda found: found.high < 1,
+        ("experts",), _on_disk(experts.bytes_ratio), _ratio(2), lambda found: found.high < 1, PAIRS,
     ),
     Claim(
         "disk_faster",
         "There they run at {} times the speed of plain decoding: faster.",
-        ("experts",), _on_disk(experts.speedup), _ratio(2), lambda found: found.low > 1,
+        ("experts",), _on_disk(experts.speedup), _ratio(2), lambda found: found.low > 1, PAIRS,
     ),
 )  # fmt: skip
 
@@ -156,12 +162,12 @@ CLAIMS = (
         "dense",
         "Where the model costs nothing, a cached mask added at every step makes a step {} times as long as free "
         "decoding: longer.",
-        ("oracle",), _oracle("dense"), _ratio(2), lambda found: found.low > 1,
+        ("oracle",), _oracle("dense"), _ratio(2), lambda found: found.low > 1, PAIRS,
     ),
     Claim(
         "ours",
         "The same text can be had there at {} times a free step: no more than free decoding (1.05 or less).",
-        ("oracle",), _oracle("ours"), _ratio(2), lambda found: found.high <= 1.05,
+        ("oracle",), _oracle("ours"), _ratio(2), lambda found: found.high <= 1.05, PAIRS,
     ),
     Claim(
         "free_ms",
@@ -171,12 +177,12 @@ CLAIMS = (
     Claim(
         "dense_share",
         "On the real model a dense mask adds {} to a step: less than a twentieth.",
-        ("model", "example"), _added("dense"), _share(3), lambda found: found.high < 0.05,
+        ("model", "example"), _added("dense"), _share(3), lambda found: found.high < 0.05, PAIRS,
     ),
     Claim(
         "share",
         "On the real model guided decoding adds {} to a step: less than a hundredth.",
-        ("model", "example"), _added("ours"), _share(3), lambda found: found.high < 0.01,
+        ("model", "example"), _added("ours"), _share(3), lambda found: found.high < 0.01, PAIRS,
     ),
     Claim(
         "build",
@@ -201,7 +207,7 @@ CLAIMS = (
     Claim(
         "llguidance",
         "llguidance takes {} times as long for them, case by case: gdlib is the faster one.",
-        ("masks",), _over_llguidance, _ratio(2), lambda found: found.low > 1,
+        ("masks",), _over_llguidance, _ratio(2), lambda found: found.low > 1, PAIRS,
     ),
     Claim(
         "loose",
@@ -211,9 +217,9 @@ CLAIMS = (
     Claim(
         "faster",
         "With drafts from all sources the model writes compact NDJSON at {} times the speed of plain decoding: faster.",
-        ("drafts",), _drafted(drafts.COMPACT), _ratio(2), lambda found: found.low > 1,
+        (GAIN,), _drafted(drafts.COMPACT), _ratio(2), lambda found: found.low > 1, PAIRS,
     ),
-    Claim("forward", "There a forward gives {} tokens.", ("drafts",), _forward, lambda e: f"{e.value:.2f}"),
+    Claim("forward", "There a forward gives {} tokens.", (GAIN,), _forward, lambda e: f"{e.value:.2f}"),
     Claim(
         "accepted",
         "Of the tokens that the grammar forces there and drafts, {} are accepted: at least 95%.",
@@ -223,7 +229,7 @@ CLAIMS = (
         "prose",
         "On prose, where the grammar has nothing to say, drafts run at {} times the speed of plain decoding: at most "
         "5% lost.",
-        ("drafts",), _drafted(drafts.PROSE), _ratio(2), lambda found: found.value > 0.95,
+        (GAIN,), _drafted(drafts.PROSE), _ratio(2), lambda found: found.value > 0.95, PAIRS,
     ),
     Claim(
         "identical",
@@ -264,13 +270,13 @@ def numbers(runs: Numbers) -> dict[str, str]:
 
 
 def verdict(claim: Claim, number: Estimate | None) -> str:
-    """`held`, `did not hold`, `measured` where holding is no question, or that it was not run, or on one case only."""
+    """`held`, `did not hold`, `measured` where holding is no question, or that it was not run, or on too few."""
     if number is None:
         return NOT_RUN
     if claim.holds is None:
         return "measured"
-    if number.n == 1:
-        return "not settled: one case"
+    if number.n < claim.least:
+        return f"not settled: {number.n} of {claim.least} cases"
     return "held" if claim.holds(number) else "did not hold"
 
 

@@ -85,7 +85,7 @@ def _slowdown(arm: str, *names: str) -> Callable[[Mapping[str, Runs]], Estimate]
 
 def _speedup(workload: str) -> Callable[[Mapping[str, Runs]], Estimate | None]:
     def of(runs: Mapping[str, Runs]) -> Estimate | None:
-        table = drafts.main_format(runs["drafts"].table)
+        table = drafts.main_format(runs["drafts_gain"].table)
         return drafts.speedup(table[table["workload"] == workload], drafts.ALL)
 
     return of
