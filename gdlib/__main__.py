@@ -384,7 +384,7 @@ def generate(options) -> int:
         stream.finish()
         print("\n".join(report_lines(generation.report)), flush=True)
     if options.trace:
-        _write_trace(options, tell(generation, vocab, prompt_ids, grammar, experts))
+        _write_trace(options, tell(generation, vocab, prompt_ids, grammar, experts, options.constrain))
     return 0
 
 

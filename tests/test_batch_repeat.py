@@ -62,10 +62,16 @@ def test_only_the_same_runs_are_compared(twice, tmp_path, capsys):
     path = other / "oracle" / RUN / "run.json"
     info = json.loads(path.read_text())
     shutil.rmtree(other / "oracle")
-    for change, said in (({"sources": "0"}, "code"), ({"parameters": info["parameters"] | {"seed": 9}}, "seed")):
+    for change, said in (
+        ({"sources": "0"}, "code"),
+        ({"sources": None}, "an input"),
+        ({"parameters": info["parameters"] | {"seed": 9}}, "9 recorded"),
+        ({"seed": 8}, "8 recorded"),
+    ):
         here = shutil.copytree(first, tmp_path / said)
         (here / "oracle" / RUN / "run.json").write_text(json.dumps(info | change))
         (here / "oracle" / RUN / "table.csv").write_bytes((second / "oracle" / RUN / "table.csv").read_bytes())
         assert repeat.main([str(first), str(here)]) == 1
         assert said in capsys.readouterr().err
-    assert repeat.main([str(tmp_path), str(tmp_path)]) == 1
+    for folder in (tmp_path, first):
+        assert repeat.main([str(folder), str(folder)]) == 1 and "one folder" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from mini_project import make_project, write_sweep
 
-from gdlib.bench import publish, record
+from gdlib.bench import batch, publish, record
 from gdlib.bench import sweep as sweeps
 from gdlib.report import build, published
 
@@ -101,11 +101,22 @@ def test_what_is_not_whole_clean_and_of_one_machine_is_refused(project, harm, wo
     assert not list((project / "book").rglob("*.csv"))
 
 
+def listed(folder):
+    return json.loads((folder / "machine.json").read_text())["runs"]
+
+
 def test_names_of_machines(project, capsys):
-    for name in ("", "../box", "Box", ".box"):
+    for name in ("", "../box", "Box", ".box", "box.", "claim", "ratio"):
         with pytest.raises(publish.PublishError, match="NAME="):
             go(project, name)
     folder = go(project)
+    (folder / "machine.json").write_text("{}")
+    with pytest.raises(publish.PublishError, match=r"machine\.json cannot be read.*remove"):
+        go(project)
+    shutil.rmtree(folder)
+    with batch.locked(project / "results" / "quick"), pytest.raises(sweeps.SweepError, match="running sweeps"):
+        go(project)
+    go(project)
     edit(folder / "machine.json", cpu="Another 9000")
     with pytest.raises(publish.PublishError, match="taken by Another 9000"):
         go(project)
@@ -125,8 +136,15 @@ def test_names_of_machines(project, capsys):
         (lambda f: shutil.copytree(f / "mini/schema=flat", f / "mini/schema=x"), ["mini/schema=x", "not listed"]),
         (lambda f: (f / "machine.json").unlink(), ["box/machine.json", "cannot be read"]),
         (lambda f: (f / "machine.json").write_text("{"), ["box/machine.json", "cannot be read"]),
+        (lambda f: (f / "machine.json").write_text("[]"), ["box/machine.json", "cannot be read"]),
+        (lambda f: edit(f / "machine.json", cpu="Another 9000"), ["box/machine.json", "cpu is not what the runs say"]),
+        (lambda f: edit(f / "machine.json", runs=2 * listed(f)), ["box/machine.json", "listed twice"]),
+        (lambda f: edit(f / "machine.json", runs=[listed(f)[0] | {"run": "odd"}]), ["box/machine.json", "cannot"]),
+        (lambda f: (f / "mini/schema=flat/notes").touch(), ["mini/schema=flat/notes", "not listed"]),
+        (lambda f: (f.parent / "box2").symlink_to(f), ["box2", "no folder of a published machine"]),
     ],
-    ids=["no-table", "no-run", "edited-table", "edited-run", "extra", "no-list", "cut-list"],
+    ids=["no-table", "no-run", "edited-table", "edited-run", "extra", "no-list", "cut-list", "no-object"]
+    + ["edited-list", "doubled", "odd-run", "extra-file", "link"],
 )  # fmt: skip
 def test_a_published_folder_that_was_changed_fails_the_build_by_name(project, harm, words):
     harm(go(project))

@@ -38,6 +38,12 @@ def test_a_trace_tells_forced_bytes_and_masks(vocab):
     assert set(plain) == {"tokens", "rejected"}
 
 
+def test_a_constrained_text_begins_in_the_grammar_whatever_its_prompt_was(vocab):
+    for prompt in (b"", b'such as {"id":'):
+        read = json.loads(told.tell(generation(), vocab, list(prompt), RECORDS, constrained=True))
+        assert read["forced"] == [2, 4, 0, 0, 0] and read["legal"][:3] == [2, 2, 11]  # { or {", then as ever
+
+
 def test_masks_are_those_of_the_matcher_and_none_outside_the_grammar(vocab):
     pieces = [b"So: ", b'{"', b'id":', b"12", b"}", b" and"]
     counts = told.legal_counts(RECORDS, vocab, pieces)
@@ -81,7 +87,7 @@ def test_a_page_of_its_own_shows_every_token_and_no_markup(vocab, tmp_path):
     assert shown.count("</script>") == 2  # the record and the script itself, and not the token
     notes = trace.notes(record, 2)
     assert notes["refused in its place"] == "'7' (branch)" and notes["bytes forced"] == "0 of 2"
-    assert notes["mask"] == f"11 of {len(TOKENS)} tokens would be legal"
+    assert notes["mask"] == f"11 of {len(TOKENS)} tokens are legal"
     assert "src=" not in shown and "http" not in shown.replace("http://www.w3.org", "")
 
 

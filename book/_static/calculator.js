@@ -59,7 +59,8 @@
       for (const input of form.querySelectorAll("input")) {
         if (!input.checkValidity()) {
           const label = input.closest("label").firstChild.textContent;
-          throw new RangeError(`${label}: ${input.min} to ${Number(input.max).toLocaleString("en")}, please.`);
+          const whole = input.validity.stepMismatch ? "a whole number from " : "";
+          throw new RangeError(`${label}: ${whole}${input.min} to ${Number(input.max).toLocaleString("en")}, please.`);
         }
         found[input.name] = Number(input.value);
       }
@@ -96,6 +97,7 @@
     form.addEventListener("input", update);
     form.addEventListener("change", update); // of a list, some browsers tell this alone
     form.addEventListener("submit", (event) => event.preventDefault());
+    window.addEventListener("pageshow", update); // fields that a browser fills in again when a reader comes back
     update();
   }
 

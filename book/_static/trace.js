@@ -94,13 +94,12 @@
         const index = tokens.indexOf(event.target.closest("[role=option]"));
         if (index >= 0) select(index, true);
       });
-      for (const box of boxes) {
-        box.addEventListener("change", () => {
-          tokens.forEach((token, index) => token.classList.toggle("gd-dim", !shown(index)));
-        });
+      function filter() {
+        tokens.forEach((token, index) => token.classList.toggle("gd-dim", !shown(index)));
       }
+      for (const box of boxes) box.addEventListener("change", filter);
       select(0, false);
-      return { section, select, stream, count: tokens.length };
+      return { section, select, filter, stream, count: tokens.length };
     }
 
     function open(name) {
@@ -127,7 +126,15 @@
       }
     }
 
-    window.addEventListener("hashchange", follow);
+    window.addEventListener("hashchange", () => {
+      if (!location.hash) open("").select(0, false);
+      follow();
+    });
+    // Where a reader comes back to the page, the browser puts its boxes and lists as they were left, after this script.
+    window.addEventListener("pageshow", () => {
+      for (const text of texts) text.filter();
+      if (!asked().name) open(asked().token ? "" : which.value);
+    });
     open("");
     follow();
   }

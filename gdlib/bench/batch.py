@@ -49,7 +49,7 @@ def run(
     points = [point for sweep in found for point in sweeps.points(sweep, profile)]
     where = slurm.options(cluster, results) if cluster else _here(points, profile, jobs)
     results.mkdir(parents=True, exist_ok=True)
-    with _lock(results):
+    with locked(results):
         record.write(results / "profile.txt", f"{profile}\n".encode())
         if cluster and (count := slurm.cancel_leftovers(results)):
             print(f"cancelled what an earlier batch left in the queue: {count}", flush=True)
@@ -160,7 +160,7 @@ def _here(points: list[Point], profile: str, jobs: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def _lock(results: Path):
+def locked(results: Path):
     """One batch a results folder; the lock goes with the process, so a killed one leaves none behind."""
     with open(results / ".lock", "a+") as file:
         try:

@@ -134,15 +134,15 @@ def read_prompts(path: str | Path) -> tuple[list[str], list[str]]:
 _BYTES = Vocabulary([bytes([b]) for b in range(256)] + [b""], [256])
 
 
-def forced_bytes(grammar: Grammar, pieces: Sequence[bytes]) -> list[np.ndarray]:
+def forced_bytes(grammar: Grammar, pieces: Sequence[bytes], inside: bool = False) -> list[np.ndarray]:
     """bool[len(piece)] for every piece of a text: the bytes that the grammar left no choice but.
 
     The text is followed as a draft source follows it: from the first byte that the root admits, over what does not
     conform to the next such byte, and past the end of a sentence where one byte alone leads on. An empty piece stands
-    for a special token, which ends what was being said.
+    for a special token, which ends what was being said. inside: the text begins in the grammar, as a constrained one.
     """
     matcher = Matcher(grammar, _BYTES)
-    inside, out = False, []
+    out = []
     for piece in pieces:
         flags = np.zeros(len(piece), bool)
         inside = inside and bool(piece)

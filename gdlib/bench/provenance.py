@@ -65,9 +65,10 @@ def line(infos: Sequence[dict], n: str) -> str:
         f"{_joined(machines)}, {_joined(threads)} {'thread' if set(threads) == {'1'} else 'threads'}",
         f"commit {_joined(commits)}",
         max(info["start"] for info in infos)[:10],
+        f"profile {_joined([str(info['profile']) for info in infos])}" if all(i.get("profile") for i in infos) else "",
         n,
     ]
-    return " · ".join(parts)
+    return " · ".join(filter(None, parts))
 
 
 def _joined(values: list[str]) -> str:

@@ -18,7 +18,8 @@ from pathlib import Path
 from gdlib.bench import batch, record
 from gdlib.bench import sweep as sweeps
 
-NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
+NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,38}[a-z0-9])?")
+TAKEN = ("claim", "ratio", "redo", "runs")  # columns of the tables in which a machine has one
 
 
 class PublishError(RuntimeError):
@@ -36,14 +37,27 @@ def publish(name: str, profile: str, results: Path) -> Path:
     Raises PublishError where a run is missing, stale, dirty or of another machine than the rest, or NAME is another
     machine's; SweepError where a params file is wrong. A folder of the same machine is replaced as a whole.
     """
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or name in TAKEN:
         raise PublishError(f"NAME={name!r}: give a machine's name in small letters, digits, . and -, such as h200")
-    infos = [_checked(sweep, point, profile, results) for sweep, point in _points(profile)]
-    machine = _machine(infos)
+    points = _points(profile)
+    if not results.is_dir():
+        raise PublishError(f"{results}: it has not been run: `make sweep PROFILE={profile}`")
+    with batch.locked(results):
+        return _publish(name, [_checked(sweep, point, profile, results) for sweep, point in points], results)
+
+
+def _publish(name: str, infos: list[dict], results: Path) -> Path:
+    machine = described(infos)
     final = published() / name
     if (final / "machine.json").is_file():
-        there = json.loads((final / "machine.json").read_text(encoding="utf-8"))
-        if any(there[key] != machine[key] for key in ("cpu", "gpu")):
+        try:
+            there = json.loads((final / "machine.json").read_text(encoding="utf-8"))
+            same = all(there[key] == machine[key] for key in ("cpu", "gpu"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise PublishError(
+                f"{final / 'machine.json'} cannot be read ({error!r}): remove {final}, and publish again"
+            ) from error
+        if not same:
             raise PublishError(
                 f"{final}: this name is taken by {_spoken(there)}, these runs are of {_spoken(machine)}: take another"
             )
@@ -57,7 +71,7 @@ def publish(name: str, profile: str, results: Path) -> Path:
                 shutil.copyfile(results / place / file, work / place / file)
             digest = hashlib.sha256((work / place / "run.json").read_bytes()).hexdigest()
             runs.append({"sweep": info["sweep"], "run": info["run"], "sha256": digest})
-        text = json.dumps({"profile": profile, **machine, "runs": runs}, indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps({**machine, "runs": runs}, indent=1, ensure_ascii=False) + "\n"
         record.write(work / "machine.json", text.encode())
         shutil.rmtree(final, ignore_errors=True)
         os.replace(work, final)
@@ -79,16 +93,17 @@ def _checked(sweep: sweeps.Sweep, point: sweeps.Point, profile: str, results: Pa
         reason = "it has not been run" if reason == "new" else f"it is stale: {reason}"
         raise PublishError(f"{point.sweep} {point.run}: {reason}: {mend}")
     info = record.check(folder)
-    if info["provenance"]["dirty"] is not False:
-        what = "outside git" if info["provenance"]["dirty"] == "unknown" else "with uncommitted changes"
+    dirty = (info.get("provenance") or {}).get("dirty", "unknown")
+    if dirty is not False:
+        what = "outside git" if dirty == "unknown" else "with uncommitted changes"
         raise PublishError(
             f"{point.sweep} {point.run}: it was run {what}, so nobody can redo it: commit, remove {folder}, and {mend}"
         )
     return info | {"sweep": point.sweep, "run": point.run}
 
 
-def _machine(infos: list[dict]) -> dict:
-    """Processor, GPU and what else describes all runs; raises PublishError where they are of several machines."""
+def described(infos: list[dict]) -> dict:
+    """Profile, processor, GPU and what else all runs share; raises PublishError where they are of several machines."""
     where = [info["provenance"] for info in infos]
     for key in ("cpu", "gpu"):
         # A run that does without a GPU does not look for one.
@@ -102,6 +117,7 @@ def _machine(infos: list[dict]) -> dict:
                 f"{second[1]['sweep']} {second[1]['run']} on {second[0]}: run one of them again"
             )
     return {
+        "profile": infos[0]["profile"],
         "cpu": where[0]["cpu"],
         "gpu": next((one["gpu"] for one in where if one["gpu"]), None),
         "cores": max(one["cores"] for one in where),

@@ -127,7 +127,10 @@ def read(folder: str | Path) -> tuple["pd.DataFrame", dict]:
     folder = Path(folder)
     info = check(folder)
     columns = info["table"]["columns"]
-    table = pd.read_csv(folder / "table.csv", dtype=columns, keep_default_na=False, lineterminator="\n")
+    try:
+        table = pd.read_csv(folder / "table.csv", dtype=columns, keep_default_na=False, lineterminator="\n")
+    except (ValueError, TypeError) as error:
+        raise BrokenRun(f"{folder / 'table.csv'} is not of the columns that run.json names: {error}") from error
     if list(table.columns) != list(columns) or len(table) != info["table"]["rows"]:
         raise BrokenRun(f"{folder / 'table.csv'}: rows or columns are not those of run.json")
     return table, info
@@ -208,10 +211,10 @@ def untimed(table: "pd.DataFrame") -> "pd.DataFrame":
     the counts of drafts (0, or "") in rows where a gate chose them by the clock.
     """
     table = table[[name for name in table if not name.endswith(TIMED) and name not in OF_TIMES]].copy()
-    if CLOCKED in table:
+    if CLOCKED in table and table[CLOCKED].dtype.kind == "b":
         for name in table:
             if name.endswith(BY_DRAFTS):
-                table.loc[table[CLOCKED], name] = "" if name == "trace" else 0
+                table.loc[table[CLOCKED], name] = table[name].dtype.type() if table[name].dtype.kind in "iufb" else ""
     return table
 
 

@@ -36,6 +36,8 @@ def compare(first: Path, second: Path) -> Iterator[tuple[str, list[str]]]:
 
     Raises RecordError where a run is missing from one of them or broken, or is of other parameters or other code.
     """
+    if first.resolve() == second.resolve():
+        raise record.RecordError(f"{first} and {second} are one folder: run the profile again into another")
     runs = [{str(path.parent.relative_to(root)) for path in root.glob("*/*/run.json")} for root in (first, second)]
     if alone := sorted(runs[0] ^ runs[1]):
         raise record.RecordError(f"{alone[0]} is in one of {first} and {second} only: run both profiles to their end")
@@ -43,9 +45,10 @@ def compare(first: Path, second: Path) -> Iterator[tuple[str, list[str]]]:
         raise record.RecordError(f"no runs in {first}: make sweep")
     for run in sorted(runs[0]):
         (one, about), (two, again) = record.read(first / run), record.read(second / run)
-        if different := record.difference(about["parameters"], again["parameters"]):
+        seeds = ({"the seed": one.get("seed")} | one["parameters"] for one in (about, again))
+        if different := record.difference(*seeds):
             raise record.RecordError(f"{run}: not the same run: {different}")
-        if about["sources"] != again["sources"]:
+        if about.get("sources") is None or about["sources"] != again.get("sources"):
             raise record.RecordError(f"{run}: the code, the notebook or an input changed between {first} and {second}")
         yield run, unlike(one, two)
 

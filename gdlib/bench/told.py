@@ -25,13 +25,15 @@ def tell(
     prompt_ids: Sequence[int] = (),
     grammar: Grammar | None = None,
     experts: Sequence[dict] = (),
+    constrained: bool = False,
 ) -> str:
     """JSON of a Generation that was made with trace=True.
 
     {"tokens": [[text, source or "model", forward]], "rejected": [[text, source, forward, index in the text]]}, and
     with a grammar, a list entry a token: "bytes" (its length), "forced" (of them, those the grammar left no choice),
     "legal" (tokens of the vocabulary that the grammar allowed in its place, -1 outside the grammar), and "vocabulary"
-    (its size); with experts, "experts": what `note_experts` collected, one dict a forward.
+    (its size); with experts, "experts": what `note_experts` collected, one dict a forward. constrained: the grammar
+    was the text's own from its first byte on, and not one to guess by that a prompt may have begun.
     """
 
     def text(token: int) -> str:
@@ -42,18 +44,18 @@ def tell(
         "rejected": [[text(token), *rest] for token, *rest in generation.rejected],
     }
     if grammar is not None:
-        pieces = [vocab.decode([token]) for token in (*prompt_ids, *generation.ids)]
-        written = pieces[len(prompt_ids) :]
-        told["bytes"] = [len(piece) for piece in written]
-        told["forced"] = [int(flags.sum()) for flags in forced_bytes(grammar, pieces)[len(prompt_ids) :]]
-        told["legal"] = legal_counts(grammar, vocab, pieces)[len(prompt_ids) :]
+        before = () if constrained else prompt_ids
+        pieces = [vocab.decode([token]) for token in (*before, *generation.ids)]
+        told["bytes"] = [len(piece) for piece in pieces[len(before) :]]
+        told["forced"] = [int(flags.sum()) for flags in forced_bytes(grammar, pieces, constrained)[len(before) :]]
+        told["legal"] = legal_counts(grammar, vocab, pieces, constrained)[len(before) :]
         told["vocabulary"] = len(vocab)
     if experts:
         told["experts"] = list(experts)
     return json.dumps(told)
 
 
-def legal_counts(grammar: Grammar, vocab: Vocabulary, pieces: Sequence[bytes]) -> list[int]:
+def legal_counts(grammar: Grammar, vocab: Vocabulary, pieces: Sequence[bytes], inside: bool = False) -> list[int]:
     """For every piece of a text, how many tokens the grammar allows where it begins; OUTSIDE where it has no say.
 
     The text is followed byte by byte, as `drafting.forced_bytes` follows it, so a piece may begin and end anywhere in
@@ -61,7 +63,7 @@ def legal_counts(grammar: Grammar, vocab: Vocabulary, pieces: Sequence[bytes]) -
     until the text begins anew.
     """
     matcher = Matcher(grammar, vocab)
-    inside, out = False, []
+    out = []
     for piece in pieces:
         out.append(len(matcher.allowed_ids()) if inside else OUTSIDE)
         inside = inside and bool(piece)  # a special token ends what was being said

@@ -103,10 +103,12 @@ def _digest(root: Path, results: Path) -> str:
     for folder in SOURCES:
         files += sorted((root / folder).rglob("*"))
     files += sorted(results.glob("*/*/table.csv")) + sorted(results.glob("*/*/run.json"))
+    files.append(results / "profile.txt")
     digest = hashlib.sha256()
     for path in files:
         if path.is_file() and "__pycache__" not in path.parts and ".ipynb_checkpoints" not in path.parts:
-            digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+            place = path.relative_to(results if results in path.parents else root)
+            digest.update(f"{place} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 

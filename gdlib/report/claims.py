@@ -259,7 +259,7 @@ def found(claim: Claim, runs: Numbers) -> Estimate | None:
     """The number of a claim; None where a sweep, an arm or a workload of it was not run."""
     try:
         return claim.of(runs)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError):  # a table of an older machine may lack a column, or have it as text
         return None
 
 
@@ -288,7 +288,7 @@ def table(runs: Numbers, others: Sequence, profile: str = "quick") -> pd.DataFra
         folders = " ".join(f"results/{profile}/{name}" for name in claim.sweeps)
         behind = [info for name in claim.sweeps if name in runs for info in runs[name].infos]
         row = {
-            "claim": claim.sentence.format(NOT_RUN if number is None else claim.text(number)),
+            "claim": claim.sentence.format("…" if number is None else claim.text(number)),
             "number [95% interval], n": _interval(number),
             "runs": ", ".join(f"{name} ({len(runs[name].infos)})" for name in claim.sweeps if name in runs)
             + "; commit "

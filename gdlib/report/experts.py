@@ -44,7 +44,7 @@ def main_disk(table: pd.DataFrame) -> pd.DataFrame:
 
 def pairs(table: pd.DataFrame, arm: str, base: str = PLAIN) -> pd.DataFrame:
     """Runs of an arm with those of its base in the same case, whose columns end in _base."""
-    keys = [name for name in CASE if name in table]
+    keys = [name for name in CASE if name in table or name != "pin_mb"]
     index = table.set_index(keys)
     wanted = ["elapsed_s", "generated_tokens", "miss_bytes", "loads_count"]
     bases = index.loc[index["arm"] == base, wanted].add_suffix("_base")

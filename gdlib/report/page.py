@@ -71,6 +71,16 @@ def _tied(text: str) -> str:
     return re.sub(r"(?<=\d) (?=(?:ns|µs|ms|s|kB|MB|GB)\b)|(?<=\bn) (?== )|(?<=\bn =) (?=\d)", "\u00a0", text)
 
 
+def of_smoke(runs: Runs) -> HTML | None:
+    """What a reader of the profile `smoke` must know first; nothing of another."""
+    if not any(info.get("profile") == "smoke" for info in runs.infos):
+        return None
+    return HTML(
+        "<p><strong>This is the book of the profile <code>smoke</code>.</strong> It shows that everything runs, and "
+        "its numbers mean little: <code>make book</code> gives those to read.</p>"
+    )
+
+
 def note(name: str, sentence: str, *runs: Runs) -> HTML:
     """A sentence where a table or a figure would have had nothing to show."""
     return HTML(f'<div class="gd-table" id="{html.escape(name)}"><p>{sentence}</p>{_provenance(runs)}</div>')
@@ -96,7 +106,7 @@ def percent(value: float, digits: int = 0) -> str:
 
 
 def observations(*runs: Runs) -> str:
-    """`n = 270 (per arm)`: trials or prompts, not rows; `n = 6 to 42 (per arm)` where some arms ran on fewer."""
+    """`n = 270 (per arm)`: rows of an arm, which are trials, prompts or cases; `6 to 42` where some arms have fewer."""
     texts = []
     for one in runs:
         by = [name for name in ("arm", "temperature", "vocabulary") if name in one.table]

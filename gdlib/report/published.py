@@ -38,7 +38,7 @@ class Machine:
     def processor(self) -> str:
         """What it computes with, such as `AMD EPYC 7B13, 8 cores` or, with a GPU, that first."""
         gpu = self.about["gpu"]
-        return ", ".join(filter(None, [gpu and gpu["name"], self.about["cpu"], f"{self.about['cores']} cores"]))
+        return ", ".join(filter(None, [gpu and gpu["name"], self.about["cpu"], f"{self.about['cores']} core{'s' * (self.about['cores'] > 1)}"]))
 
 
 def machines(folder: Path | None = None) -> list[Machine]:
@@ -47,7 +47,10 @@ def machines(folder: Path | None = None) -> list[Machine]:
     folder: book/published where None. Raises BrokenRun, naming the file, where one is missing, edited or left over.
     """
     folder = folder or publish.published()
-    return [machine(one) for one in sorted(folder.glob("[!.]*")) if one.is_dir()]
+    there = sorted(folder.glob("[!.]*"))
+    if odd := [one for one in there if one.is_symlink() or not one.is_dir()]:
+        raise BrokenRun(f"{odd[0]} is no folder of a published machine: remove it")
+    return [machine(one) for one in there]
 
 
 def machine(folder: Path) -> Machine:
@@ -56,12 +59,16 @@ def machine(folder: Path) -> Machine:
     try:
         about = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
         listed = {(one["sweep"], one["run"]): one["sha256"] for one in about["runs"]}
-        about["cpu"], about["gpu"], about["cores"], about["profile"], about["last"], about["commits"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        axes = {run: sweep.parse_run(run) for _, run in listed}
+        if len(listed) < len(about["runs"]):
+            raise ValueError("a run is listed twice")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenRun(f"{folder / 'machine.json'} cannot be read ({error!r}): {mend}") from error
-    there = {(path.parent.name, path.name) for path in folder.glob("*/*")}
-    if extra := sorted(there - set(listed)):
-        raise BrokenRun(f"{folder.joinpath(*extra[0])} is not listed in machine.json: remove it, or publish again")
+    files = {folder.joinpath(*one, file) for one in listed for file in ("table.csv", "run.json")}
+    found_there = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    if extra := sorted(found_there - files - {folder / "machine.json"}):
+        raise BrokenRun(f"{extra[0]} is not listed in machine.json: remove it, or publish again")
+    infos = []
     found: dict[str, list] = {}
     for (name, run), digest in listed.items():
         place = folder / name / run
@@ -71,7 +78,10 @@ def machine(folder: Path) -> Machine:
             raise BrokenRun(f"{error}: {mend}") from error
         if hashlib.sha256((place / "run.json").read_bytes()).hexdigest() != digest:
             raise BrokenRun(f"{place / 'run.json'} is not the one that machine.json lists, it was changed: {mend}")
-        found.setdefault(name, []).append((sweep.parse_run(run), table, info))
+        found.setdefault(name, []).append((axes[run], table, info))
+        infos.append(info)
+    if wrong := [key for key, value in publish.described(infos).items() if about.get(key) != value]:
+        raise BrokenRun(f"{folder / 'machine.json'}: {wrong[0]} is not what the runs say, it was changed: {mend}")
     return Machine(folder.name, about, {name: record.joined(runs) for name, runs in found.items()})
 
 
@@ -109,7 +119,7 @@ def headlines(runs: Mapping[str, Runs]) -> dict[str, Estimate | None]:
     for name, of in HEADLINES.items():
         try:
             found[name] = of(runs)
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, TypeError):
             found[name] = None
     return found
 

@@ -163,9 +163,7 @@ def notes(told: dict, index: int) -> dict[str, str]:
         known["bytes forced"] = f"{told['forced'][index]} of {told['bytes'][index]}"
     if "legal" in told:
         legal, size = told["legal"][index], told["vocabulary"]
-        known["mask"] = (
-            "the grammar had no say here" if legal == OUTSIDE else f"{legal:,} of {size:,} tokens would be legal"
-        )
+        known["mask"] = "the grammar had no say here" if legal == OUTSIDE else f"{legal:,} of {size:,} tokens are legal"
     for one in told.get("experts", ()):
         if one["forward"] == forward:
             known["experts of the forward"] = (
