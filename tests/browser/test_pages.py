@@ -240,3 +240,33 @@ def test_the_calculator_by_keyboard_and_mouse(browser, book, address, how):
     keys(browser, "input[name=batch]", Keys.CONTROL + "a", "0")
     values, message = answers()
     assert set(values.values()) == {"–"} and "texts in a batch: 1 to 256" in message
+
+
+def test_who_comes_back_to_a_page_finds_answers_to_what_its_fields_say(browser, book, address):
+    from selenium.webdriver.common.keys import Keys
+
+    look(browser, "light", 1440)
+    browser.get(f"{address}/book/calculator.html")
+    fit = json.loads(browser.execute_script("return document.querySelector('.gd-calculator script').textContent"))
+    keys(browser, "input[name=batch]", Keys.CONTROL + "a", "32")
+    browser.get(f"{address}/book/glossary.html")
+    browser.back()
+    batch, answer = browser.execute_async_script(
+        "const done = arguments[0]; const form = document.querySelector('.gd-calculator');"
+        "setTimeout(() => done([form.elements.batch.value, form.elements.mask_us.value]), 300)"
+    )
+    found = calculator.estimate(fit, {**calculator.beginning(fit), "batch": int(batch)})
+    assert answer == calculator.text(found["mask_us"], 0, " µs")
+
+    browser.get(f"{address}/book/trace.html")
+    keys(browser, ".gd-recording:not([hidden]) input:checked", Keys.SPACE)
+    browser.get(f"{address}/book/glossary.html")
+    browser.back()
+    wrong = browser.execute_async_script(
+        "const done = arguments[0]; setTimeout(() => {"
+        " const off = new Set([...document.querySelectorAll('.gd-recording:not([hidden]) input')]"
+        "   .filter((box) => !box.checked).map((box) => box.value));"
+        " done([...document.querySelectorAll('.gd-recording:not([hidden]) [role=option]')]"
+        "   .filter((token) => off.has(token.dataset.source) !== token.classList.contains('gd-dim')).length); }, 300)"
+    )
+    assert wrong == 0
