@@ -183,8 +183,8 @@ def _grammar(options):
         raise InputError(f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
     except RecursionError as error:
         raise InputError(f"{path}: nested too deeply to be read") from error
-    except GrammarError as error:
-        raise InputError(f"{path}: {error}") from error
+    except ValueError as error:  # GrammarError is one, and so is a number of more digits than Python reads
+        raise InputError(f"{path}: {str(error).split('; use')[0]}") from error
 
 
 def _read(path: str) -> str:
@@ -192,7 +192,7 @@ def _read(path: str) -> str:
     try:
         if path == "-":
             return sys.stdin.buffer.read().decode()
-        return Path(path).read_bytes().decode()
+        return Path(path).read_bytes().decode().removeprefix("\ufeff")  # which some editors put before a text
     except OSError as error:
         raise InputError(f"{named}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

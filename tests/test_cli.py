@@ -455,3 +455,13 @@ def test_no_traceback_from_the_command_line(tmp_path):
     command = [sys.executable, "-m", "gdlib", "generate", "--grammar", str(tmp_path / "none"), "--prompt", "x"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
     assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1
+
+
+def test_a_schema_that_an_editor_marked_and_a_number_too_long_to_read(tmp_path, capsys):
+    path = tmp_path / "schema.json"
+    path.write_bytes(b"\xef\xbb\xbf" + b'{"enum": ["new"]}')
+    assert main(["forced", "--schema", str(path), "--text", '"new"', "--model", "tiny-moe"]) == 0
+    path.write_text(f'{{"const": {"9" * 6000}}}')
+    assert main(["forced", "--schema", str(path), "--text", "9", "--model", "tiny-moe"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {path}: ") and "digits" in said and "sys." not in said

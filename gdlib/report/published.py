@@ -38,7 +38,8 @@ class Machine:
     def processor(self) -> str:
         """What it computes with, such as `AMD EPYC 7B13, 8 cores` or, with a GPU, that first."""
         gpu = self.about["gpu"]
-        return ", ".join(filter(None, [gpu and gpu["name"], self.about["cpu"], f"{self.about['cores']} core{'s' * (self.about['cores'] > 1)}"]))
+        cores = f"{self.about['cores']} core{'s' if self.about['cores'] > 1 else ''}"
+        return ", ".join(filter(None, [gpu and gpu["name"], self.about["cpu"], cores]))
 
 
 def machines(folder: Path | None = None) -> list[Machine]:

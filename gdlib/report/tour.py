@@ -32,6 +32,7 @@ KINDS = ("schema", "gbnf", "regex")
 SPACINGS = {"compact": "compact", "spaced": (", ", ": "), "any": "any"}  # of texts of a schema
 SOURCES = ("grammar", "branches", "ngram")  # those that need no model
 MAX_TEXT = 4096  # bytes that a page of chips can still be read with
+MOST_STEPS = 300  # rows of the table of all places: each reads the text from its start
 SAMPLE = 24  # legal tokens that are shown
 RUN = 400  # forced bytes that are looked at
 ENDINGS = 256  # short tokens that are tried behind a forced run, to show what they would do to it
@@ -159,15 +160,16 @@ def read_grammar(kind: str, text: str, spacing: str = "compact") -> Grammar:
             grammar = Grammar.from_regex(text)
         else:
             grammar = Grammar.from_json_schema(json.loads(text), whitespace=SPACINGS[spacing], order="schema")
-        if not len(Matcher(grammar, BYTES).allowed_ids()):
-            raise TourError("the grammar admits no text at all")
+        empty = not len(Matcher(grammar, BYTES).allowed_ids())
     except json.JSONDecodeError as error:
         raise TourError(f"schema, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
     except RecursionError as error:
         raise TourError(f"the {kind} is nested too deeply to be read") from error
-    except GrammarError as error:
+    except ValueError as error:  # GrammarError is one, and so is a number of more digits than Python reads
         named = "gbnf, " if kind == "gbnf" else ""  # the others name themselves
         raise TourError(f"{named}{_one_line(error)}") from error
+    if empty:
+        raise TourError("the grammar admits no text at all")
     return grammar
 
 
@@ -423,7 +425,7 @@ def steps(seen: Look | None) -> HTML:
     if seen is None:
         return HTML(STYLE + _status("Nothing could be read, so there are no steps."))
     vocab, rows = seen.vocab, []
-    for at in seen.borders:
+    for at in seen.borders[:MOST_STEPS]:
         here = place(seen, at)
         drafts = "".join(_token(vocab, token, "forced") for token in here.drafts)
         held = "".join(_token(vocab, token, "held") for token in here.held)
@@ -432,9 +434,11 @@ def steps(seen: Look | None) -> HTML:
         cells = (str(at), _chip(here.next) if here.next else "end", forced, f"{here.legal:,}", share, drafts, held)
         rows.append("".join(_cell(name, cell) for name, cell in zip(STEPS, cells, strict=True)))
     heads = "".join(_cell(name, name, "th scope=col") for name in STEPS)
+    more = len(seen.borders) - len(rows)
+    left = f"<p>{more:,} places more are left out here; the slider has them.</p>" if more else ""
     return HTML(
         f'{STYLE}<div class="gd-tour">{summary(seen)}<table><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table></div>"
+        f"<tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>{left}</div>"
     )
 
 
