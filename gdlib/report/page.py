@@ -66,7 +66,8 @@ def table(frame: pd.DataFrame, name: str, caption: str, *runs: Runs, empty: str 
 
 
 def _tied(text: str) -> str:
-    """A number stays on one line with its unit, and a moment with itself."""
+    """A number stays on one line with its unit, and a moment with itself; a run's name may break between its axes."""
+    text = re.sub(r"(?<=\w)\+(?=\w+=)", "+<wbr>", text)
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", r"<time>\g<0></time>", text)
     return re.sub(r"(?<=\d) (?=(?:ns|µs|ms|s|kB|MB|GB)\b)|(?<=\bn) (?== )|(?<=\bn =) (?=\d)", "\u00a0", text)
 
