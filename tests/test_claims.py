@@ -60,3 +60,18 @@ def test_every_machine_has_a_column_of_its_own():
 def test_an_interval_of_one_case_is_none():
     assert claims._interval(Estimate(1.25, 1.25, 1.25, 1)) == "1.25, n = 1: no interval"
     assert claims._interval(Estimate(1.25, 1.0, 1.5, 8)).startswith("1.25 [1,") and np.isfinite(1.0)
+
+
+def test_a_text_read_again_is_no_second_case():
+    rows = [
+        {
+            "workload": "ndjson", "prompt": prompt, "trial": trial, "state": "warm", "disk_gb_per_s": 1.0, "arm": arm,
+            "elapsed_s": seconds, "generated_tokens": 8, "miss_bytes": size, "loads_count": 1,
+        }
+        for prompt in ("a", "b")
+        for trial in range(3)
+        for arm, seconds, size in (("plain", 2.0, 100), ("all sources", 1.0 + trial, 90))
+    ]  # fmt: skip
+    found = claims.found(by_name("disk_bytes"), {"experts": Runs(pd.DataFrame(rows), [INFO])})
+    assert found.n == 2 and found.value == pytest.approx(0.9)
+    assert claims.verdict(by_name("disk_bytes"), found) == "not settled: 2 of 6 cases"
